@@ -1,0 +1,86 @@
+# What every folder's CMakeLists.txt uses: warnings, sanitizers, floors, plugins, tests.
+include(GNUInstallDirs)
+find_package(Threads REQUIRED)
+
+find_program(MOEHOST_CCACHE ccache)
+if(MOEHOST_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${MOEHOST_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MOEHOST_CCACHE})
+endif()
+
+find_package(CUDAToolkit QUIET)
+if(CUDAToolkit_FOUND)
+  message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found in ${CUDAToolkit_BIN_DIR}")
+elseif(MOEHOST_CUDA)
+  message(FATAL_ERROR "the preset 'cuda' needs a CUDA toolkit: none found (nvcc on PATH, or CUDAToolkit_ROOT)")
+else()
+  message(STATUS "no CUDA toolkit: building without it")
+endif()
+
+add_compile_options(-Wall -Wextra -Wshadow -Wno-missing-field-initializers $<$<CONFIG:Release>:-g1>)
+if(MOEHOST_WERROR)
+  add_compile_options(-Werror)
+endif()
+add_compile_definitions($<$<CONFIG:Release>:_GLIBCXX_ASSERTIONS>)
+if(MOEHOST_SANITIZE)
+  add_compile_options(-fsanitize=${MOEHOST_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${MOEHOST_SANITIZE})
+  if(MOEHOST_SANITIZE MATCHES undefined)
+    add_compile_options(-fno-sanitize-recover=all)
+  endif()
+endif()
+# Everything runs on any x86-64 since 2009; only kernel units are compiled for more (plugins/cpu).
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  add_compile_options(-march=x86-64-v2)
+endif()
+
+# moehost_floor(NAME [floors below and libraries...]): the static library moehost_NAME from all .cpp of the
+# folder core/NAME. Only what is listed is linked, so that a call upward does not link.
+function(moehost_floor name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/${name}/*.cpp)
+  add_library(moehost_${name} STATIC ${sources})
+  target_include_directories(moehost_${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(moehost_${name} PUBLIC ${ARGN})
+endfunction()
+
+# moehost_plugin(ID SOURCES ... [LIBS ...]): lib/moehost/ID.so with one exported symbol and, beside it, the manifest
+# MANIFEST (default: ID.json in the folder).
+function(moehost_plugin id)
+  cmake_parse_arguments(P "NO_INSTALL" "MANIFEST;OUTPUT" "SOURCES;LIBS" ${ARGN})
+  if(NOT P_MANIFEST)
+    set(P_MANIFEST ${CMAKE_CURRENT_SOURCE_DIR}/${id}.json)
+  endif()
+  if(NOT P_OUTPUT)
+    set(P_OUTPUT ${MOEHOST_PLUGIN_OUTPUT})
+  endif()
+  add_library(${id} MODULE ${P_SOURCES})
+  target_link_libraries(${id} PRIVATE moehost_sdk Threads::Threads ${P_LIBS})
+  set_target_properties(${id} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${P_OUTPUT})
+  target_link_options(${id} PRIVATE -Wl,-z,nodelete -Wl,--version-script=${MOEHOST_PLUGIN_MAP})
+  set_property(TARGET ${id} APPEND PROPERTY LINK_DEPENDS ${MOEHOST_PLUGIN_MAP})
+  if(NOT MOEHOST_SANITIZE)
+    target_link_options(${id} PRIVATE -Wl,-z,defs)
+  endif()
+  configure_file(${P_MANIFEST} ${P_OUTPUT}/${id}.json COPYONLY)
+  if(NOT P_NO_INSTALL)
+    install(TARGETS ${id} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/moehost)
+    install(FILES ${P_MANIFEST} DESTINATION ${CMAKE_INSTALL_LIBDIR}/moehost RENAME ${id}.json)
+  endif()
+endfunction()
+
+# moehost_test(NAME [LIBS ...]): one GoogleTest binary from all .cpp of tests/NAME, run by CTest. The folder of the
+# sources, of shared data (may be absent) and of the built plugins are compiled in.
+function(moehost_test name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(test_${name} ${sources})
+  target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(test_${name} PRIVATE ${ARGN} GTest::gtest GTest::gtest_main)
+  target_compile_definitions(test_${name} PRIVATE
+    MOEHOST_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MOEHOST_SHARED_DIR="${CMAKE_SOURCE_DIR}/../shared"
+    MOEHOST_BINARY_DIR="${CMAKE_BINARY_DIR}" MOEHOST_PLUGIN_DIR="${MOEHOST_PLUGIN_OUTPUT}")
+  add_test(NAME ${name} COMMAND test_${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+endfunction()

@@ -1,0 +1,1 @@
+// placeholder so that the floor builds before its first source lands
