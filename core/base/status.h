@@ -74,9 +74,9 @@ class [[nodiscard]] Result {
 }  // namespace moehost
 
 // Returns the failure of a Status expression to the caller.
-#define MOEHOST_RETURN_IF_ERROR(expression)                   \
-  do {                                                        \
-    if (::moehost::Status status_ = (expression); !status_.ok()) return status_; \
+#define MOEHOST_RETURN_IF_ERROR(expression)                                                         \
+  do {                                                                                              \
+    if (::moehost::Status moehost_status = (expression); !moehost_status.ok()) return moehost_status; \
   } while (0)
 #define MOEHOST_CONCAT2_(a, b) a##b
 #define MOEHOST_CONCAT_(a, b) MOEHOST_CONCAT2_(a, b)
