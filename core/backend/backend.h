@@ -3,8 +3,11 @@
 // Everything a plugin answers is checked here (codes, sizes, counts, texts); above this floor a failure is a Status and
 // a handle frees itself. Handles keep their device alive; a device keeps its registry alive.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,7 +43,8 @@ struct DeviceSpec {
 struct DeviceListing { std::string name, plugin; mh_device_info info; };
 
 class Device;
-// Frees T by the plugin's function, and holds the device until then. Moves only.
+class DeviceImpl;
+// An object of a device: frees it by the plugin's function, and keeps the device open until then. Moves only.
 template <class T>
 class Handle {
  public:
@@ -52,11 +56,9 @@ class Handle {
     std::swap(raw_, other.raw_), std::swap(free_, other.free_), std::swap(device_, other.device_);
     return *this;
   }
-  ~Handle() { if (raw_) free_(raw_); }
+  ~Handle();
   T* get() const { return raw_; }
   explicit operator bool() const { return raw_ != nullptr; }
-  // A lost device: forget without freeing.
-  void abandon() { raw_ = nullptr; }
 
  private:
   T* raw_ = nullptr;
@@ -75,25 +77,30 @@ struct QueueError { Status status; int32_t mh_code = MH_OK; int32_t item = -1; }
 class Queue {
  public:
   ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
   Result<ProgramHandle> create_program(const mh_program_desc& desc);  // [control]
   Status submit(mh_program* program);                                 // [hot]
   // Until all that was submitted has ended. kOk, or what failed; mh_code MH_TIMEOUT when time ran out. [any]
   QueueError wait(uint64_t timeout_ns);
   Status abort();  // [any]
   Status reset();  // [control]
+  void abandon() { raw_ = nullptr; }  // a lost device: forget without freeing
 
  private:
-  friend class Device;
-  Queue() = default;
-  std::shared_ptr<Device> device_;
-  mh_queue* raw_ = nullptr;
+  friend class DeviceImpl;
+  Queue(std::shared_ptr<DeviceImpl> device, mh_queue* raw);
+  std::shared_ptr<DeviceImpl> device_;
+  mh_queue* raw_;
+  std::atomic<uint32_t> max_items_ = 0;  // of its programs: what an answered item must be below
 };
 
 struct MemoryInfo { uint64_t free_bytes = 0, used_bytes = 0, host_bytes = 0; };
 struct ProgramCost { uint64_t workspace_bytes = 0, host_bytes = 0; };
 
-// An open device. Control functions are serialised inside. Errors: kUnavailable (unsupported, lost, internal; with the
-// device's name and the plugin's text), kNoResource (no memory).
+// An open device. Control functions are serialised inside; loads run beside each other. Errors: kUnavailable
+// (unsupported, lost, internal, an answer that breaks the ABI; with the device's name and the plugin's text),
+// kNoResource (no memory), kInternal (the plugin says that the call broke a rule). Once lost, only frees are passed on.
 class Device : public std::enable_shared_from_this<Device> {
  public:
   virtual ~Device() = default;
@@ -102,24 +109,46 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual const mh_device_info& info() const = 0;
   bool has(uint32_t feature) const { return (info().features & feature) != 0; }
   virtual bool has_kv() const = 0;
-  virtual Result<MemoryInfo> memory() = 0;
+  virtual Result<MemoryInfo> memory() = 0;                                 // [any]
   virtual Result<mh_op_cost> op_cost(const mh_op_desc& desc) = 0;          // [any]
   virtual Result<OpHandle> load_op(const mh_op_desc& desc) = 0;            // [load]
   virtual Result<uint64_t> kv_cost(const mh_kv_desc& desc) = 0;            // [any]
-  virtual Result<KvHandle> create_kv(const mh_kv_desc& desc) = 0;
+  virtual Result<KvHandle> create_kv(const mh_kv_desc& desc) = 0;          // [control], and what follows
   virtual Result<BufferHandle> import_buffer(void* host, uint64_t bytes) = 0;
-  virtual Result<ProgramCost> program_cost(const mh_program_desc& desc) = 0;
+  virtual Result<ProgramCost> program_cost(const mh_program_desc& desc) = 0;  // [any]
   virtual Result<std::unique_ptr<Queue>> create_queue() = 0;
+
+  // Gives up a device whose queue no longer answers: from here on nothing of it is called, freed or closed (a free may
+  // hang too), and its plugin is not shut down. [any]
+  void abandon() { abandoned_ = true; }
+  bool abandoned() const { return abandoned_; }
+  // Frees an object of this device, in turn with its other control functions. For handles. [any]
+  template <class T>
+  void release(T* raw, void (*free)(T*)) {
+    if (abandoned_) return;
+    const std::unique_lock lock(control_);
+    free(raw);
+  }
+
+ protected:
+  std::shared_mutex control_;  // exclusive: [control]; shared: [load]
+
+ private:
+  std::atomic<bool> abandoned_ = false;
 };
+template <class T>
+Handle<T>::~Handle() { if (raw_) device_->release(raw_, free_); }
 
 struct RegistryOptions {
   std::string folder;                // absolute; searched for *.json manifests with a .so of the same base name
   std::vector<std::string> extra_folders;  // tests
   std::vector<std::string> allowed;  // plugin ids; empty: all. An id that is not found is kUnavailable
-  uint64_t host_memory_limit_bytes = 0;  // 0: the machine's available memory less 5 %
+  uint64_t host_memory_limit_bytes = 0;  // 0: the memory available to this process (machine, cgroup) less 5 %
+  bool operator==(const RegistryOptions&) const = default;
 };
 
-// All plugins of a folder. Manifests are read at discovery; a plugin is loaded (Boost.DLL, RTLD_NOW | RTLD_LOCAL, never
+// All plugins of a folder. While a registry lives, discovering with equal options gives the same one, so that models share
+// devices; a plugin belongs to one registry at a time. Manifests are read at discovery; a plugin is loaded (Boost.DLL, RTLD_NOW | RTLD_LOCAL, never
 // unloaded) when one of its devices is listed or opened.
 class Registry {
  public:
@@ -130,7 +159,7 @@ class Registry {
   virtual std::vector<PluginInfo> plugins() const = 0;
   // All plain devices of the taken plugins, by kind then index.
   virtual Result<std::vector<DeviceListing>> devices() = 0;
-  // Opens once a name; a second call gives the same device. Of the plugins that answer to the kind and whose CPU features
+  // Opens once a name; a second call gives the same device, whatever its options say. Of the plugins that answer to the kind and whose CPU features
   // are present the highest priority wins; the log says which and why. kUnavailable names the kinds there are.
   virtual Result<std::shared_ptr<Device>> open(const DeviceSpec& spec) = 0;
 
