@@ -38,8 +38,8 @@ struct GenerateResult {
   std::string finish_reason;    // "stop" | "length" | "cancelled"
   GenerateTimings timings;
 };
-// Called for every generated token with text that became certain (may be empty), in order, on the calling thread.
-// Returns false to cancel.
+// Called on the calling thread, in order, with every generated token and the text that became certain (may be empty). id is
+// -1 between the chunks of a long prompt (no text) and for text that only the end made certain. Returns false to cancel.
 using TokenCallback = std::function<bool(TokenId id, const std::string& text)>;
 
 struct ModelSummary {
@@ -75,7 +75,7 @@ class Engine {
   Result<std::vector<std::pair<std::string, uint64_t>>> allocated_bytes() const;
 
   // Errors: kUsage (empty or too long prompt: both counts; sampling out of range), kUnavailable (a device failed: the
-  // engine recovers and the next call works), kInterrupted never: cancelling is finish_reason "cancelled".
+  // engine recovers and the next call works), cancelling is no error: finish_reason "cancelled".
   Result<GenerateResult> generate(const GenerateRequest& request, const TokenCallback& on_token = {});
   // Logits of every position: [ids, vocab] f32.
   Result<std::vector<float>> logits(std::span<const TokenId> ids);
