@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "moehost/ops.h"
@@ -19,7 +20,7 @@ struct FormatInfo {
 const FormatInfo* find_format(uint32_t number);
 const FormatInfo* find_format(std::string_view name);
 // "Q4_K", or "format 77".
-std::string_view format_name(uint32_t number);
+std::string format_name(uint32_t number);
 // Bytes of a row of `elements` values; nothing when they are no whole number of blocks or the size does not fit.
 std::optional<uint64_t> row_bytes(uint32_t format, uint64_t elements);
 

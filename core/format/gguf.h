@@ -5,11 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -18,13 +19,19 @@
 
 namespace moehost {
 
+// Types of metadata values, numbered as in the file.
+enum GgufType : uint32_t {
+  kGgufU8 = 0, kGgufI8, kGgufU16, kGgufI16, kGgufU32, kGgufI32, kGgufF32, kGgufBool, kGgufString, kGgufArray, kGgufU64,
+  kGgufI64, kGgufF64
+};
+
 // A metadata value. Integers keep signedness only; arrays are homogeneous and not nested.
 struct GgufValue {
   using Strings = std::vector<std::string>;
   std::variant<bool, uint64_t, int64_t, double, std::string, std::vector<bool>, std::vector<uint64_t>,
                std::vector<int64_t>, std::vector<float>, std::vector<double>, Strings>
       data;
-  uint32_t type = 0;          // GGUF type number as stored (9: array)
+  uint32_t type = 0;          // a GgufType, as stored
   uint32_t element_type = 0;  // of an array
 };
 
@@ -40,7 +47,7 @@ struct GgufTensor {
   uint64_t offset = 0;  // of the data in that file
 };
 
-// A model file, or all shards of a split one (open the first). Moves only; thread-safe once open.
+// A model file, or all shards of a split one (open the first). A copy shares the mapping. [any thread once open]
 class GgufFile {
  public:
   // Reads headers only: no tensor page is touched. Refuses (kBadModel, "path:byte N: ...") what is malformed: magic,
@@ -68,6 +75,7 @@ class GgufFile {
 
  private:
   struct State;
+  explicit GgufFile(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<const State> state_;
 };
 
