@@ -1,0 +1,4 @@
+// backend_reference: the plugin's one exported symbol.
+#include "backend.h"
+
+MH_PLUGIN(reference::Backend)
