@@ -21,7 +21,7 @@ struct DeviceName {
   uint32_t index = 0;      // of a simple device
   struct Member { std::string kind; uint32_t index = 0; double weight = 1; };
   std::vector<Member> members;  // of a composite, else empty
-  std::string text() const;     // canonical: "cuda:0", "cpu" (index 0 of cpu, reference and such is left out only where written so: "cpu")
+  std::string text() const;     // canonical, always with the index: "cuda:0", "cpu:0"; composites as written
   bool operator==(const DeviceName& other) const { return text() == other.text(); }
 };
 // "cuda" = "cuda:0". Errors: kBadConfig naming what is wrong.
