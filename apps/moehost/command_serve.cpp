@@ -37,6 +37,7 @@ Status serve(const CommandLine& line) {
     }
   });
   MOEHOST_ASSIGN(const auto server, HttpServer::listen(config));
+  std::cerr << "listening on " << server->address() << "  (GET /health answers; the model is being loaded)\n";
   LoadView view{.full = true, .cancel = &cancel};
   view.on_progress = [&server](double fraction) { server->set_progress(fraction); };
   auto engine = load_engine(line, config, view);

@@ -1,6 +1,7 @@
 // Reading requests within limits, routing, and answering.
 #include "apps/moehost/http_connection.h"
 
+#include <array>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
@@ -27,8 +28,9 @@ constexpr uint32_t kHeaderBytes = 32 << 10;      // all header lines together
 constexpr size_t kHeaderLineBytes = 8 << 10, kHeaderCount = 100;
 constexpr uint64_t kBodyBytes = 16 << 20;        // of one request
 constexpr uint64_t kAllBodyBytes = 256 << 20;    // of all requests together
-constexpr seconds kHeaderTime{10}, kBodyTime{10}, kIdleTime{75}, kWriteTime{30}, kPingTime{10};
+constexpr seconds kHeaderTime{10}, kBodyTime{10}, kIdleTime{75}, kWriteTime{30}, kPingTime{10}, kLingerTime{2};
 constexpr uint64_t kBodyBytesPerSecond = 1 << 10;  // after kBodyTime
+constexpr std::chrono::milliseconds kExpireAgain{100};
 constexpr size_t kRequestsPerConnection = 10000;
 constexpr size_t kUnreadBytes = 1 << 20;         // of a stream whose client does not read
 constexpr const char* kRetrySeconds = "1";
@@ -66,7 +68,14 @@ std::string host_without_port(std::string_view host) {
   return std::string(host.starts_with('[') && end != host.npos ? host.substr(1, end - 1) : host.substr(0, end));
 }
 
-constexpr const char* kLoading = "the model is being loaded";
+Reply error_reply(const ApiError& error, const char* header = nullptr, std::string value = {}) {
+  return {error.status, error_body(error), header, std::move(value)};
+}
+
+// 503: the same request may be sent again.
+Reply retry_reply(const char* code, std::string message) {
+  return error_reply({503, code, std::move(message)}, "Retry-After", kRetrySeconds);
+}
 
 }  // namespace
 
@@ -105,12 +114,20 @@ void Connection::close_if_idle() {
 void Connection::expire_after(steady_clock::duration time) {
   expired_ = false;
   expiry_.expires_after(time);
-  expiry_.async_wait([self = shared_from_this()](const error_code& error) {
+  watch_expiry();
+}
+
+void Connection::watch_expiry() {
+  expiry_.async_wait([weak = weak_from_this()](const error_code& error) {
+    const auto self = weak.lock();
     // A handler that was under way while the timer was set again finds a later expiry.
-    if (error || self->expiry_.expiry() > steady_clock::now()) return;
+    if (error || !self || self->expiry_.expiry() > steady_clock::now()) return;
     self->expired_ = true;
     error_code ignored;
     self->socket_.cancel(ignored);
+    // Work that was between two reads was not cancelled: again, until someone sets the timer anew.
+    self->expiry_.expires_after(kExpireAgain);
+    self->watch_expiry();
   });
 }
 
@@ -128,20 +145,29 @@ asio::awaitable<void> Connection::run() {
     keep_alive_ = !error && request.keep_alive() && !shared_.draining && count + 1 < kRequestsPerConnection;
     head_only_ = request.method() == http::verb::head;
     chunked_ = request.version() >= 11;
-    if (error) {
-      co_await send_error(*error);
+    const std::optional<Reply> reply = error ? error_reply(*error) : plain_reply(request);
+    if (reply) {
+      co_await send(*reply);
     } else {
-      co_await answer(request);
+      co_await generate(request);
     }
     shared_.body_bytes -= std::exchange(body_reserved_, 0);
     const std::chrono::duration<double> taken = steady_clock::now() - begin;
     log::info("server", address_, " ", view(request.method_string()), " ", path_of(view(request.target())), " ", status_,
               " ", static_cast<int64_t>(taken.count() * 1000), " ms");
   }
-  error_code ignored;
+  co_await close_gently();
+}
+
+// What a client still sends is read for a moment: closing over unread bytes would destroy the answer on its way.
+asio::awaitable<void> Connection::close_gently() {
+  error_code error;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  std::array<char, 4096> unread;
+  expire_after(kLingerTime);
+  while (!error && !expired_) co_await socket_.async_read_some(asio::buffer(unread), into(error));
   no_expiry();
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-  socket_.close(ignored);
+  socket_.close(error);
 }
 
 asio::awaitable<bool> Connection::wait_for_request() {
@@ -216,50 +242,46 @@ asio::awaitable<std::optional<ApiError>> Connection::read_body(Parser& parser) {
   co_return std::nullopt;
 }
 
-asio::awaitable<void> Connection::answer(const Request& request) {
+std::optional<Reply> Connection::plain_reply(const Request& request) const {
   using nlohmann::ordered_json;
   const std::string path = path_of(view(request.target()));
-  const char* allowed = path == "/generate"                                               ? "POST"
-                        : path == "/health" || path == "/ready" || path == "/v1/models" ? "GET, HEAD"
-                                                                                          : nullptr;
-  if (!allowed) co_return co_await send_error({404, "not_found", cat("no such path: ", printable(path))});
-  const bool fits = path == "/generate" ? request.method() == http::verb::post
-                                        : request.method() == http::verb::get || head_only_;
-  if (!fits) {
-    const ApiError error{405, "method_not_allowed", cat(path, " takes ", allowed)};
-    co_return co_await send_error(error, "Allow", allowed);
+  const bool reading = path == "/health" || path == "/ready" || path == "/v1/models";
+  if (!reading && path != "/generate") return error_reply({404, "not_found", cat("no such path: ", printable(path))});
+  if (reading ? request.method() != http::verb::get && !head_only_ : request.method() != http::verb::post) {
+    const char* allowed = reading ? "GET, HEAD" : "POST";
+    return error_reply({405, "method_not_allowed", cat(path, " takes ", allowed)}, "Allow", allowed);
   }
   if (path == "/health") {
     const ordered_json body = {{"status", "ok"}, {"model_loaded", shared_.engine != nullptr}};
-    co_return co_await send(200, body.dump());
+    return Reply{200, body.dump()};
   }
   if (path == "/v1/models") {
     ordered_json body = {{"object", "list"}, {"data", ordered_json::array()}};
     if (shared_.engine)
       body["data"].push_back({{"id", shared_.model_id},
                               {"object", "model"},
-                              {"created", 0},
+                              {"created", shared_.loaded_at},
                               {"owned_by", "moehost"},
                               {"max_model_len", shared_.engine->max_tokens()}});
-    co_return co_await send(200, body.dump());
+    return Reply{200, body.dump()};
   }
-  if (!shared_.engine) {
-    const auto percent = static_cast<int>(shared_.progress * 100);
-    co_return co_await send_error({503, "model_loading", cat(kLoading, ": ", percent, " %")}, "Retry-After",
-                                  kRetrySeconds);
-  }
-  if (path == "/ready") co_return co_await send(200, R"({"status":"ready"})");
-  co_await generate(request);
+  if (!shared_.engine)
+    return retry_reply("model_loading", cat("the model is being loaded: ", static_cast<int>(shared_.progress * 100), " %"));
+  if (path == "/ready") return Reply{200, R"({"status":"ready"})"};
+  if (shared_.draining) return retry_reply("shutting_down", "the server is shutting down");
+  return std::nullopt;
 }
 
 asio::awaitable<void> Connection::generate(const Request& request) {
-  if (shared_.draining) co_return co_await send_error({503, "shutting_down", "the server is shutting down"});
   ApiRequest parsed;
   std::optional<ApiError> error;
   no_expiry();
   co_await run_on(shared_.pool,
                   [&] { error = parse_generate(request.body(), *shared_.engine, shared_.config, parsed); });
-  if (error) co_return co_await send_error(*error);
+  if (error) {
+    const Reply reply = error_reply(*error);
+    co_return co_await send(reply);
+  }
 
   const size_t prompt_tokens = parsed.generate.prompt.size();
   const auto stream = std::make_shared<Stream>(socket_.get_executor());
@@ -281,8 +303,8 @@ asio::awaitable<void> Connection::generate(const Request& request) {
   };
   if (!shared_.queue->submit(stream->job)) {
     stream->job = nullptr;
-    co_return co_await send_error({503, "queue_full", "too many requests wait: try again later"}, "Retry-After",
-                                  kRetrySeconds);
+    const Reply reply = retry_reply("queue_full", "too many requests wait: try again later");
+    co_return co_await send(reply);
   }
   watch_for_close(stream);
   if (parsed.stream) {
@@ -323,9 +345,10 @@ asio::awaitable<void> Connection::send_whole(const std::shared_ptr<Stream>& stre
     co_return;
   }
   const auto& result = *stream->end;
-  if (result.ok()) co_return co_await send(200, answer_body(*result, prompt_tokens, shared_.model_id));
-  log::error("server", "request failed: ", result.status().message());
-  co_await send_error(engine_error(result.status()));
+  if (!result.ok()) log::error("server", "request failed: ", result.status().message());
+  const Reply reply = result.ok() ? Reply{200, answer_body(*result, prompt_tokens, shared_.model_id)}
+                                  : error_reply(engine_error(result.status()));
+  co_await send(reply);
 }
 
 asio::awaitable<void> Connection::send_stream(const std::shared_ptr<Stream>& stream, size_t prompt_tokens) {
@@ -362,19 +385,15 @@ asio::awaitable<void> Connection::send_stream(const std::shared_ptr<Stream>& str
   if (!alive) keep_alive_ = false;
 }
 
-asio::awaitable<void> Connection::send_error(const ApiError& error, const char* extra_name, std::string extra) {
-  co_await send(error.status, error_body(error), extra_name, std::move(extra));
-}
-
-asio::awaitable<void> Connection::send(unsigned status, std::string body, const char* extra_name, std::string extra) {
-  status_ = status;
-  http::response<http::empty_body> head{static_cast<http::status>(status), 11};
+asio::awaitable<void> Connection::send(const Reply& reply) {
+  status_ = reply.status;
+  http::response<http::empty_body> head{static_cast<http::status>(reply.status), 11};
   head.set(http::field::content_type, "application/json");
-  head.set(http::field::content_length, std::to_string(body.size()));
-  if (extra_name) head.set(extra_name, extra);
+  head.set(http::field::content_length, std::to_string(reply.body.size()));
+  if (reply.header) head.set(reply.header, reply.header_value);
   head.keep_alive(keep_alive_);
   std::string bytes = cat(head.base());
-  if (!head_only_) bytes += body;
+  if (!head_only_) bytes += reply.body;
   if (!co_await write(std::move(bytes))) keep_alive_ = false;
 }
 

@@ -20,6 +20,13 @@ namespace moehost {
 
 class Connection;
 
+struct Reply {
+  unsigned status = 200;
+  std::string body;  // JSON
+  const char* header = nullptr;  // one more, with its value
+  std::string header_value;
+};
+
 // Touched by the thread of the connections only, but for the pool and the queue.
 struct ServerShared {
   const Config& config;
@@ -27,6 +34,7 @@ struct ServerShared {
   bool loopback = true;
   bool draining = false;
   std::atomic<double> progress{0};
+  int64_t loaded_at = 0;                    // Unix time
   Engine* engine = nullptr;                 // null: still loading
   std::unique_ptr<GenerationQueue> queue;   // with engine
   std::set<Connection*> connections;
@@ -50,20 +58,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   struct Stream;
 
-  // The socket's work is cancelled when the time is over. No later than the next call.
+  // The socket's work is cancelled when the time is over, unless one of these is called before.
   void expire_after(std::chrono::steady_clock::duration time);
   void no_expiry();
+  void watch_expiry();
 
   Awaitable<bool> wait_for_request();                 // false: closed or idle too long
   Awaitable<std::optional<ApiError>> read_request(Parser& parser);
   Awaitable<std::optional<ApiError>> read_body(Parser& parser);
   std::optional<ApiError> check_headers(const Request& request) const;
-  Awaitable<void> answer(const Request& request);
+  std::optional<Reply> plain_reply(const Request& request) const;  // nothing: a /generate to be run
   Awaitable<void> generate(const Request& request);
   Awaitable<void> send_stream(const std::shared_ptr<Stream>& stream, size_t prompt_tokens);
   Awaitable<void> send_whole(const std::shared_ptr<Stream>& stream, size_t prompt_tokens);
-  Awaitable<void> send(unsigned status, std::string body, const char* extra_name = nullptr, std::string extra = {});
-  Awaitable<void> send_error(const ApiError& error, const char* extra_name = nullptr, std::string extra = {});
+  Awaitable<void> send(const Reply& reply);
+  Awaitable<void> close_gently();
   Awaitable<bool> write(std::string bytes);           // as they are; false: gone
   Awaitable<bool> write_chunk(std::string bytes);     // as a chunk where the client knows chunks
   Awaitable<void> wait_for_news(Stream& stream);

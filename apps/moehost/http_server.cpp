@@ -5,6 +5,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <ctime>
 #include <filesystem>
 #include <thread>
 
@@ -118,6 +119,7 @@ void HttpServer::serve(Engine& engine, std::atomic<bool>& engine_cancel) {
   asio::post(state_->io, [this, &engine, queue] {
     state_->shared.queue = std::move(*queue);
     state_->shared.engine = &engine;
+    state_->shared.loaded_at = std::time(nullptr);
   });
 }
 

@@ -2,6 +2,7 @@
 #include "apps/moehost/load.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 
 #include "apps/moehost/config_options.h"
@@ -28,12 +29,14 @@ void show_plugins(const Config& config) {
 
 std::vector<OptionSpec> load_options() {
   return {{"progress", 0, "STYLE", "loading as auto (a bar on a terminal, else lines), plain, ndjson or none"},
-          {"log", 0, "LEVEL", "error, warning, info or debug"}};
+          {"log", 0, "LEVEL", "error, warning, info or debug (or MOEHOST_LOG)"}};
 }
 
 Result<std::unique_ptr<Engine>> load_engine(const CommandLine& line, const Config& config, const LoadView& view) {
   MOEHOST_ASSIGN(const std::string style, line.word("progress", kStyles, view.full ? "auto" : "none"));
-  MOEHOST_ASSIGN(const std::string level, line.word("log", kLevels, view.full ? "info" : "warning"));
+  const char* environment = std::getenv("MOEHOST_LOG");
+  MOEHOST_ASSIGN(const std::string level,
+                 line.word("log", kLevels, environment ? environment : view.full ? "info" : "warning"));
   log::set_level(static_cast<log::Level>(index_of(kLevels, level)));
   ProgressView progress(static_cast<ProgressStyle>(index_of(kStyles, style)));
   if (view.full) {
