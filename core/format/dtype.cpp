@@ -21,6 +21,8 @@ const FormatInfo* find_where(Matches matches) {
 
 }  // namespace
 
+std::span<const FormatInfo> formats() { return kFormats; }
+
 const FormatInfo* find_format(uint32_t number) {
   return find_where([&](const FormatInfo& format) { return format.number == number; });
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,8 @@ struct FormatInfo {
   uint32_t elements, bytes;
 };
 
+// All formats of the registry.
+std::span<const FormatInfo> formats();
 // Null for a number that the registry does not have.
 const FormatInfo* find_format(uint32_t number);
 const FormatInfo* find_format(std::string_view name);

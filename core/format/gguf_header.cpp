@@ -37,6 +37,17 @@ bool is_printable_ascii(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7f; });
 }
 
+// Numbers from 1000 on are our registry's own.
+bool is_gguf_format(uint32_t number) { return number < 1000; }
+std::string supported_formats() {
+  std::string out;
+  for (const FormatInfo& format : formats()) {
+    if (!is_gguf_format(format.number)) continue;
+    out += cat(out.empty() ? "" : ", ", format.number, " ", format.name);
+  }
+  return out;
+}
+
 class Parser {
  public:
   explicit Parser(const MappedFile& file) : file_(file), bytes_(file.bytes()) {}
@@ -108,9 +119,9 @@ class Parser {
     if (magic != kMagic) return refuse(0, "the magic number is not \"GGUF\": no GGUF file");
     MOEHOST_ASSIGN(header_.version, number<uint32_t>("the version"));
     if (header_.version == 2 || header_.version == 3) return {};
-    const bool swapped = __builtin_bswap32(header_.version) <= 3;
+    const uint32_t reversed = __builtin_bswap32(header_.version);
     return refuse(4, "version ", header_.version, "; versions 2 and 3 are supported",
-                  swapped ? " (this looks like a big-endian file: convert it to little-endian)" : "");
+                  reversed == 2 || reversed == 3 ? " (this looks like a big-endian file: convert it to little-endian)" : "");
   }
 
   Status parse_key_value() {
@@ -223,9 +234,10 @@ class Parser {
   }
 
   Result<uint64_t> tensor_bytes(uint64_t at, const GgufTensor& tensor) const {
-    constexpr uint32_t kFirstOwnFormat = 1000;  // numbers from here on are the registry's, not GGUF's
-    const FormatInfo* format = tensor.format < kFirstOwnFormat ? find_format(tensor.format) : nullptr;
-    if (!format) return refuse(at, tensor.name, " is of type ", tensor.format, ", which is unknown or not supported");
+    const FormatInfo* format = is_gguf_format(tensor.format) ? find_format(tensor.format) : nullptr;
+    if (!format) {
+      return refuse(at, tensor.name, " is of type ", tensor.format, "; supported are ", supported_formats());
+    }
     if (tensor.shape[0] % format->elements != 0) {
       return refuse(at, tensor.name, " has rows of ", tensor.shape[0], " values; ", format->name,
                     " needs a multiple of ", format->elements);
