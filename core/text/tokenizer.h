@@ -44,19 +44,23 @@ class Tokenizer {
   // Linear in the text's length. Invalid UTF-8 is encoded byte by byte where the vocabulary can, else replaced.
   virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
   // The whole text, special tokens kept as text or skipped. Ids outside the vocabulary give nothing. Bytes that are no
-  // UTF-8 are replaced by U+FFFD as the original implementation does (see tests).
-  virtual std::string decode(std::span<const TokenId> ids, bool skip_special = false) const = 0;
-  // Raw bytes of one token within a text (no replacement, no stripping of a leading space).
+  // UTF-8 become U+FFFD: byte-level BPE looks at the text as a whole, SentencePiece replaces every byte of a run of byte
+  // tokens that is not valid.
+  std::string decode(std::span<const TokenId> ids, bool skip_special = false) const;
+  // Raw bytes of one token within a text (no replacement, no stripping of a leading space); empty outside.
   virtual std::string piece(TokenId id) const = 0;
 
   virtual size_t size() const = 0;
-  virtual bool is_special(TokenId id) const = 0;       // control tokens
+  virtual bool is_special(TokenId id) const = 0;       // control tokens and the unknown token
+  virtual bool is_byte(TokenId id) const = 0;          // stands for a byte where SentencePiece knows no character
+  virtual bool strips_leading_space() const = 0;       // from a whole text: encode adds one
   virtual bool is_end(TokenId id) const = 0;           // eos, eot, eom and their like: generation stops
   virtual std::optional<TokenId> bos() const = 0;
   virtual bool adds_bos() const = 0;
 };
 
-// Turns tokens into text that can be sent as it comes: holds back an incomplete UTF-8 tail until it is complete.
+// Turns tokens into text that can be sent as it comes: holds back what later tokens may still change, an incomplete
+// UTF-8 tail or a run of byte tokens. One text, one thread.
 class StreamDecoder {
  public:
   explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special = true);
@@ -66,11 +70,14 @@ class StreamDecoder {
   std::string finish();
 
  private:
+  std::string close_byte_run();
+  std::string strip(std::string text);
+
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_;
-  std::vector<TokenId> ids_;
-  size_t sent_bytes_ = 0;
-  std::string held_;
+  bool at_start_ = true;  // no text yet
+  std::string byte_run_;  // of byte tokens up to here
+  std::string tail_;      // of UTF-8, incomplete; at most one of the two holds anything
 };
 
 }  // namespace moehost

@@ -1,1 +1,0 @@
-// placeholder so that the floor builds before its first source lands
