@@ -13,12 +13,6 @@ constexpr Architecture kArchitectures[] = {
 
 }  // namespace
 
-std::vector<std::string> known_architectures() {
-  std::vector<std::string> names;
-  for (const Architecture& a : kArchitectures) names.push_back(a.name);
-  return names;
-}
-
 mh_route_params softmax_router(const HyperParameters& h) {
   mh_route_params p{};
   p.size = sizeof p;
@@ -30,15 +24,17 @@ mh_route_params softmax_router(const HyperParameters& h) {
 
 Result<Program> build_program(const GgufFile& file) {
   const auto built = [&]() -> Result<Program> {
-    MOEHOST_ASSIGN(const HyperParameters hyper, read_hyper_parameters(file));
+    MOEHOST_ASSIGN(const auto name, file.get_string("general.architecture"));
+    if (!name) return fail(Code::kBadModel, "the key general.architecture is missing");
+    std::string known;
     for (const Architecture& a : kArchitectures) {
-      if (hyper.architecture != a.name) continue;
+      known += cat(known.empty() ? "" : ", ", a.name);
+      if (*name != a.name) continue;
+      MOEHOST_ASSIGN(const HyperParameters hyper, read_hyper_parameters(file));
       ProgramBuilder builder(file, hyper);
       return a.build(builder, hyper);
     }
-    std::string known;
-    for (const std::string& name : known_architectures()) known += (known.empty() ? "" : ", ") + name;
-    return fail(Code::kBadModel, "unknown architecture '", hyper.architecture, "', known: ", known);
+    return fail(Code::kBadModel, "unknown architecture '", *name, "', known: ", known);
   }();
   if (!built.ok()) return built.status().in(file.path());
   return built;

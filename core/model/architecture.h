@@ -1,8 +1,5 @@
 // The known architectures: GGUF name -> the function that builds the Program. Floor 3.
 #pragma once
-#include <string>
-#include <vector>
-
 #include "core/model/builder.h"
 
 namespace moehost {
@@ -10,8 +7,6 @@ namespace moehost {
 // Reads the header and builds the Program; no weight is read. The file must outlive the Program.
 // kBadModel: an unknown architecture (names the known ones), a key or tensor that is missing or does not fit.
 Result<Program> build_program(const GgufFile& file);
-
-std::vector<std::string> known_architectures();
 
 // The commonest router: softmax over all experts, the best K, weights divided by their sum.
 mh_route_params softmax_router(const HyperParameters& h);

@@ -128,7 +128,6 @@ Result<HyperParameters> read_hyper_parameters(const GgufFile& file) {
   KeyReader general(file, "general.");
   h.architecture = general.text("architecture");
   h.name = general.text("name");
-  if (h.architecture.empty()) general.refuse("the key general.architecture is missing");
   MOEHOST_RETURN_IF_ERROR(general.status());
 
   KeyReader keys(file, h.architecture + ".");

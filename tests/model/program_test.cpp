@@ -55,7 +55,7 @@ void expect_well_formed(const Program& p) {
   }
 }
 
-TEST_F(ProgramTest, ADenseLlamaIsNineteenOpsALayer) {
+TEST_F(ProgramTest, ADenseLlamaHasOneAttentionAndOneNetworkALayer) {
   const auto p = build(random_model({}));
   ASSERT_TRUE(p.ok()) << p.status().message();
   expect_well_formed(*p);
@@ -125,12 +125,12 @@ TEST_F(ProgramTest, AFaultyHeaderIsRefusedAndNamed) {
       {"no architecture", [](ModelParts& m) { m.remove("general.architecture"); }, "general.architecture"},
       {"unknown architecture", [](ModelParts& m) { m.set_text("general.architecture", "mamba"); }, "unknown architecture 'mamba'"},
       {"no layers", [](ModelParts& m) { m.set("llama.block_count", 0); }, "llama.block_count is 0"},
-      {"too many layers", [](ModelParts& m) { m.set("llama.block_count", UINT64_MAX); }, "llama.block_count"},
+      {"too many layers", [](ModelParts& m) { m.set("llama.block_count", 1 << 20); }, "llama.block_count"},
       {"key missing", [](ModelParts& m) { m.remove("llama.embedding_length"); }, "llama.embedding_length is missing"},
       {"key of another kind", [](ModelParts& m) { m.set_text("llama.embedding_length", "64"); }, "llama.embedding_length"},
       {"heads that do not divide", [](ModelParts& m) { m.set("llama.attention.head_count", 5); }, "head_count"},
       {"odd rotary dimensions", [](ModelParts& m) { m.set("llama.rope.dimension_count", 15); }, "must be even"},
-      {"NaN epsilon", [](ModelParts& m) { m.set_float("llama.attention.layer_norm_rms_epsilon", NAN); }, "epsilon"},
+      {"epsilon of zero", [](ModelParts& m) { m.set_float("llama.attention.layer_norm_rms_epsilon", 0); }, "epsilon is 0"},
       {"unknown rope scaling", [](ModelParts& m) { m.set_text("llama.rope.scaling.type", "longrope"); }, "'longrope'"},
       {"more experts a token than experts", [](ModelParts& m) { m.set("llama.expert_used_count", 9); }, "expert_used_count is 9"},
       {"groups that do not divide", [](ModelParts& m) { m.set("llama.expert_group_count", 3); }, "expert_group_count 3"},
