@@ -52,8 +52,7 @@ Result<mh_op_cost> DeviceImpl::op_cost(const mh_op_desc& desc) {
 
 Result<OpHandle> DeviceImpl::load_op(const mh_op_desc& desc) {
   const std::shared_lock lock(control_);
-  return make("op.load", api().op->free,
-              [&](mh_op** out, mh_error* e) { return api().op->load(raw_, &desc, out, e); });
+  return make("op.load", api().op->free, [&](mh_op** out, mh_error* e) { return api().op->load(raw_, &desc, out, e); });
 }
 
 Result<uint64_t> DeviceImpl::kv_cost(const mh_kv_desc& desc) {
@@ -101,9 +100,8 @@ Queue::~Queue() { device_->release(raw_, device_->api().queue->free); }
 Result<ProgramHandle> Queue::create_program(const mh_program_desc& desc) {
   const mh_queue_table& api = *device_->api().queue;
   const std::unique_lock lock(device_->control_mutex());
-  auto program = device_->make("queue.program_create", api.program_free, [&](mh_program** out, mh_error* e) {
-    return api.program_create(raw_, &desc, out, e);
-  });
+  auto program = device_->make("queue.program_create", api.program_free,
+                               [&](mh_program** out, mh_error* e) { return api.program_create(raw_, &desc, out, e); });
   max_items_ = std::max(max_items_.load(), desc.item_count);
   return program;
 }

@@ -38,7 +38,9 @@ class DeviceImpl final : public Device {
   bool usable() const { return !lost_ && !abandoned(); }
   std::shared_mutex& control_mutex() { return control_; }
   // Notes a lost device. Every answer passes here.
-  void note(int32_t code) { if (code == MH_DEVICE_LOST) lost_ = true; }
+  void note(int32_t code) {
+    if (code == MH_DEVICE_LOST) lost_ = true;
+  }
 
   // One call into the plugin, refused when the device is no longer usable, and its answer as a Status.
   // what: the function, "op.load". call: int32_t(mh_error*).

@@ -1,5 +1,5 @@
-// Spin-then-park on a 64-bit counter: a futex on its low half, and a count of parked threads by address, so that a signal
-// that nobody sleeps on is one store.
+// Spin-then-park on a 64-bit counter: a futex on its low half, and a count of parked threads by address, so that a
+// signal that nobody sleeps on is one store.
 #include "core/backend/fence.h"
 
 #include <linux/futex.h>
@@ -10,8 +10,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <climits>
 #include <chrono>
+#include <climits>
 
 #include "core/backend/answer.h"
 #include "moehost/types.h"
@@ -19,7 +19,8 @@
 namespace moehost {
 namespace {
 
-// A wake-up costs about 15 us, a spinning hand-off 0.5: spin for a few wake-ups, and hardly at all when processors lack.
+// A wake-up costs about 15 us, a spinning hand-off 0.5: spin for a few wake-ups, and hardly at all when processors
+// lack.
 constexpr uint64_t kSpinNs = 100'000, kCrowdedSpinNs = 2'000;
 constexpr uint64_t kLookAgainNs = 50'000;  // from the ABI: types.h, fence_wait
 constexpr int kLooksPerClockRead = 16;     // reading the clock costs about as much as that many looks
@@ -77,7 +78,9 @@ int32_t look(uint64_t seen, uint64_t value) {
 
 }  // namespace
 
-uint64_t spin_ns() { return spinning_threads.load(std::memory_order_relaxed) < processors() ? kSpinNs : kCrowdedSpinNs; }
+uint64_t spin_ns() {
+  return spinning_threads.load(std::memory_order_relaxed) < processors() ? kSpinNs : kCrowdedSpinNs;
+}
 
 int32_t fence_wait(const uint64_t* counter, uint64_t value, uint64_t timeout_ns) {
   uint64_t seen = __atomic_load_n(counter, __ATOMIC_ACQUIRE);

@@ -65,11 +65,15 @@ void log_for_plugin(void*, int32_t level, const char* component, const char* tex
 
 int32_t code_for_plugin(const Status& status) {
   switch (status.code()) {
-    case Code::kOk: return MH_OK;
-    case Code::kNoResource: return MH_NO_MEMORY;
+    case Code::kOk:
+      return MH_OK;
+    case Code::kNoResource:
+      return MH_NO_MEMORY;
     case Code::kUsage:
-    case Code::kBadConfig: return MH_INVALID;
-    default: return MH_INTERNAL;
+    case Code::kBadConfig:
+      return MH_INVALID;
+    default:
+      return MH_INTERNAL;
   }
 }
 

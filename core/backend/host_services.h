@@ -1,4 +1,5 @@
-// What core gives plugins (mh_host): counted memory, fences, logging, member devices. Floor 3, internal to core/backend.
+// What core gives plugins (mh_host): counted memory, fences, logging, member devices. Floor 3, internal to
+// core/backend.
 #pragma once
 #include <cstdint>
 #include <functional>

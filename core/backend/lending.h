@@ -1,5 +1,5 @@
-// Devices lent to composites: tables that look like the plugin's and serialise control calls between all who hold a device.
-// Floor 3, internal to core/backend.
+// Devices lent to composites: tables that look like the plugin's and serialise control calls between all who hold a
+// device. Floor 3, internal to core/backend.
 //
 // Handles are the plugin's own, so that hot calls and extensions pass straight through. A control function that gets no
 // device looks up whose object it was given.

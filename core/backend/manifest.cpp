@@ -32,7 +32,8 @@ bool is_name(const Json& value) {
   if (!value.is_string()) return false;
   const auto& text = value.get_ref<const std::string&>();
   const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
   };
   return !text.empty() && text.size() <= kMaxNameBytes && std::all_of(text.begin(), text.end(), allowed);
 }
@@ -77,7 +78,8 @@ Status read_key(const std::string& key, const Json& value, PluginInfo* info) {
   if (key == "abi") return read_abi(value, info);
   if (key == "cpu_features") return read_names(key, value, &info->cpu_features);
   if (key == "priority") return read_priority(value, info);
-  return malformed(cat("unknown key '", printable(key), "'; known: id, kinds, member_kind, abi, cpu_features, priority"));
+  return malformed(
+      cat("unknown key '", printable(key), "'; known: id, kinds, member_kind, abi, cpu_features, priority"));
 }
 
 Status read_text(const std::string& text, PluginInfo* info) {

@@ -2,6 +2,7 @@
 #include "core/backend/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
 #include <boost/dll/shared_library.hpp>
 #include <cstring>
@@ -10,6 +11,8 @@
 #include <set>
 
 #include "core/backend/answer.h"
+#include "core/base/checked.h"
+#include "core/base/mapped_file.h"
 #include "core/base/text_format.h"
 
 namespace moehost {
@@ -28,9 +31,32 @@ Process& process() {
   return *instance;
 }
 
+// The dynamic loader trusts a file's length: a truncated one would end the process with SIGBUS.
+Status check_not_truncated(const std::string& path) {
+  MOEHOST_ASSIGN(const MappedFile file, MappedFile::open(path));
+  const auto refuse = [](const char* why) { return fail(Code::kUnavailable, "cannot be loaded: ", why); };
+  Elf64_Ehdr header;
+  if (file.size() < sizeof header || std::memcmp(file.bytes().data(), ELFMAG, SELFMAG) != 0) {
+    return refuse("not an ELF shared object");
+  }
+  std::memcpy(&header, file.bytes().data(), sizeof header);
+  if (header.e_ident[EI_CLASS] != ELFCLASS64) return refuse("not a 64-bit shared object");
+  for (uint64_t i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    const auto begin = checked_add(header.e_phoff, i * sizeof segment);
+    const auto end = begin ? checked_add(*begin, sizeof segment) : std::nullopt;
+    if (!end || *end > file.size()) return refuse("the file is truncated");
+    std::memcpy(&segment, file.bytes().data() + *begin, sizeof segment);
+    const auto data_end = checked_add(segment.p_offset, segment.p_filesz);
+    if (!data_end || *data_end > file.size()) return refuse("the file is truncated");
+  }
+  return Status();
+}
+
 Result<moehost_plugin_v1_fn> find_entry(const std::string& path) {
   boost::dll::shared_library& library = process().libraries[path];
   if (!library.is_loaded()) {
+    MOEHOST_RETURN_IF_ERROR(check_not_truncated(path));
     namespace dll = boost::dll;
     boost::dll::fs::error_code error;
     library.load(path, error, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
@@ -50,7 +76,8 @@ Status check_table(const char* name, const Table* table) {
   constexpr size_t kHeaderBytes = 2 * sizeof(uint32_t);
   if (!table) return fail(Code::kUnavailable, "has no ", name, " table");
   if (table->size < sizeof(Table)) {
-    return fail(Code::kUnavailable, name, " table has ", table->size, " bytes, at least ", sizeof(Table), " are needed");
+    return fail(Code::kUnavailable, name, " table has ", table->size, " bytes, at least ", sizeof(Table),
+                " are needed");
   }
   void* functions[(sizeof(Table) - kHeaderBytes) / sizeof(void*)];
   std::memcpy(functions, reinterpret_cast<const char*>(table) + kHeaderBytes, sizeof functions);
@@ -66,7 +93,8 @@ Status check_plugin(const PluginInfo& info, const mh_plugin* api) {
                 ", the plugin needs another");
   }
   if (api->size < sizeof(mh_plugin)) {
-    return fail(Code::kUnavailable, "plugin table has ", api->size, " bytes, at least ", sizeof(mh_plugin), " are needed");
+    return fail(Code::kUnavailable, "plugin table has ", api->size, " bytes, at least ", sizeof(mh_plugin),
+                " are needed");
   }
   if (!api->id || info.id != api->id) {
     const std::string own = api->id ? printable(std::string_view(api->id, strnlen(api->id, 64))) : "NULL";

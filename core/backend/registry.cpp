@@ -293,8 +293,9 @@ Result<std::shared_ptr<Device>> RegistryImpl::open(const DeviceSpec& spec) {
   const std::lock_guard lock(mutex_);
   if (auto device = already_open(name)) return device;
   if (contains(opening_, name)) {
-    return fail(Code::kBadConfig, "device '", name, "' would contain itself: ",
-                join(opening_, " > ", [](const auto& outer) { return outer; }), " > ", name);
+    return fail(Code::kBadConfig, "device '", name,
+                "' would contain itself: ", join(opening_, " > ", [](const auto& outer) { return outer; }), " > ",
+                name);
   }
   opening_.push_back(name);
   auto device = open_new(spec, name);
@@ -336,7 +337,8 @@ Result<std::shared_ptr<DeviceImpl>> RegistryImpl::open_by(Candidate& candidate, 
   std::vector<const char*> members;
   std::vector<double> shares;
   std::vector<mh_option> options;
-  for (const DeviceMember& member : spec.members) members.push_back(member.name.c_str()), shares.push_back(member.share);
+  for (const DeviceMember& member : spec.members)
+    members.push_back(member.name.c_str()), shares.push_back(member.share);
   for (const auto& [key, value] : spec.options) options.push_back({key.c_str(), value.c_str()});
   const mh_device_spec raw_spec = {.size = sizeof raw_spec,
                                    .index = spec.index,
@@ -348,8 +350,7 @@ Result<std::shared_ptr<DeviceImpl>> RegistryImpl::open_by(Candidate& candidate, 
   const std::string who = cat("device '", name, "' (", candidate.info.id, ")");
   mh_device* raw = nullptr;
   mh_error error = fresh_error();
-  const int32_t code =
-      guarded([&] { return candidate.loaded->api().device->open(&raw_spec, &raw, &error); }, &error);
+  const int32_t code = guarded([&] { return candidate.loaded->api().device->open(&raw_spec, &raw, &error); }, &error);
   // What a plugin finds invalid here is what the operator wrote: an option, a member.
   if (code == MH_INVALID) return fail(Code::kBadConfig, answer_status(code, error, who).message());
   MOEHOST_RETURN_IF_ERROR(answer_status(code, error, who));
@@ -367,7 +368,8 @@ Status RegistryImpl::acquire(const char* name, mh_member* out) {
   const std::string_view rest = std::string_view(text).substr(spec.kind.size());
   const std::lock_guard lock(mutex_);
   if (!rest.empty() && !parse_index(rest.substr(1), &spec.index) && !contains(opening_, text) && !already_open(text)) {
-    return fail(Code::kBadConfig, "no device '", printable(text), "': a member is kind:index, or a device opened before");
+    return fail(Code::kBadConfig, "no device '", printable(text),
+                "': a member is kind:index, or a device opened before");
   }
   if (rest.empty()) spec.name += ":0";
   MOEHOST_ASSIGN(auto device, open(spec));

@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -62,17 +64,39 @@ struct ControlCall {
   Device* device;
 };
 
+// What an abandoned device leaves behind stays reachable, so that leak checkers know it from a leak.
+struct Alive {
+  std::mutex mutex;
+  std::set<const void*> objects;
+  template <class T>
+  T* add(T* object) {
+    const std::lock_guard lock(mutex);
+    objects.insert(object);
+    return object;
+  }
+  template <class T>
+  void remove(T* object) {
+    const std::lock_guard lock(mutex);
+    objects.erase(object);
+    delete object;
+  }
+};
+Alive& alive() {
+  static auto* const instance = new Alive;
+  return *instance;
+}
+
 template <class T>
 int32_t make(Device* device, T** out) {
   if (device->fault == "no object") return MH_OK;
   ++counters.objects;
-  *out = reinterpret_cast<T*>(new Object{device, {}});
+  *out = reinterpret_cast<T*>(alive().add(new Object{device, {}}));
   return MH_OK;
 }
 template <class T>
 void free_object(T* object) {
   --counters.objects;
-  delete reinterpret_cast<Object*>(object);
+  alive().remove(reinterpret_cast<Object*>(object));
 }
 
 int32_t count(uint32_t* out, mh_error*) { return *out = kComposite ? 0 : 2, MH_OK; }
@@ -87,11 +111,13 @@ int32_t info(uint32_t index, mh_device_info* out, mh_error* error) {
   return MH_OK;
 }
 int32_t open(const mh_device_spec* spec, mh_device** out, mh_error* error) {
-  auto* const device = new Device;
+  auto device = std::make_unique<Device>();
   int32_t code = MH_OK;
   for (uint32_t i = 0; i < spec->option_count; ++i) {
-    if (std::strcmp(spec->options[i].key, "fault") == 0) device->fault = spec->options[i].value;
-    else code = explain(error, MH_INVALID, "unknown option; toy knows 'fault'");
+    if (std::strcmp(spec->options[i].key, "fault") == 0)
+      device->fault = spec->options[i].value;
+    else
+      code = explain(error, MH_INVALID, "unknown option; toy knows 'fault'");
   }
   for (uint32_t i = 0; i < spec->member_count && code == MH_OK; ++i) {
     mh_member member = {sizeof member, 0, nullptr, nullptr};
@@ -101,45 +127,50 @@ int32_t open(const mh_device_spec* spec, mh_device** out, mh_error* error) {
   }
   if (code != MH_OK) {
     for (const mh_member& member : device->members) host->device_release(host->ctx, &member);
-    delete device;
     return code;
   }
-  ++counters.opens;
   if (device->fault == "no device") return MH_OK;
-  *out = reinterpret_cast<mh_device*>(device);
+  ++counters.opens;
+  *out = reinterpret_cast<mh_device*>(alive().add(device.release()));
   return MH_OK;
 }
 void close(mh_device* device) {
   ++counters.closes;
   for (const mh_member& member : of(device)->members) host->device_release(host->ctx, &member);
-  delete of(device);
+  alive().remove(of(device));
 }
 int32_t memory(mh_device* device, mh_device_memory* out, mh_error*) {
   out->free_bytes = of(device)->fault == "huge" ? std::numeric_limits<uint64_t>::max() : 1000;
   return MH_OK;
 }
 
+void free_buffer(mh_buffer* buffer) {
+  auto* const object = reinterpret_cast<Object*>(buffer);
+  for (size_t i = 0; i < object->parts.size(); ++i) {
+    object->device->members[i].plugin->buffer->free(static_cast<mh_buffer*>(object->parts[i]));
+  }
+  free_object(buffer);
+}
 int32_t import(mh_device* raw, void* memory_at, uint64_t bytes, mh_buffer** out, mh_error* error) {
   Device* const device = of(raw);
   const ControlCall call(device);
   if (device->lost) return MH_DEVICE_LOST;
   if (device->fault == "lost") device->lost = true;
   if (device->lost) return explain(error, MH_DEVICE_LOST, "fell off the bus");
-  const int32_t code = make(device, out);
+  mh_buffer* made = nullptr;
+  if (make(device, &made) != MH_OK || !made) return MH_OK;
   for (const mh_member& member : device->members) {
     mh_buffer* part = nullptr;
-    if (member.plugin->buffer->import(member.device, memory_at, bytes, &part, error) != MH_OK) return MH_INTERNAL;
-    reinterpret_cast<Object*>(*out)->parts.push_back(part);
+    const int32_t code = member.plugin->buffer->import(member.device, memory_at, bytes, &part, error);
+    if (code != MH_OK) return free_buffer(made), MH_INTERNAL;
+    reinterpret_cast<Object*>(made)->parts.push_back(part);
   }
-  return code;
+  *out = made;
+  return MH_OK;
 }
-void free_buffer(mh_buffer* buffer) {
-  auto* const object = reinterpret_cast<Object*>(buffer);
-  const ControlCall call(object->device);
-  for (size_t i = 0; i < object->parts.size(); ++i) {
-    object->device->members[i].plugin->buffer->free(static_cast<mh_buffer*>(object->parts[i]));
-  }
-  free_object(buffer);
+void release_buffer(mh_buffer* buffer) {
+  const ControlCall call(reinterpret_cast<Object*>(buffer)->device);
+  free_buffer(buffer);
 }
 
 int32_t op_cost(mh_device* device, const mh_op_desc*, mh_op_cost* out, mh_error* error) {
@@ -200,27 +231,48 @@ void shutdown() { ++counters.shutdowns; }
 const void* extension(const char* id) { return std::strcmp(id, kToyCounters) == 0 ? &counters : nullptr; }
 
 const mh_device_table device_table = {sizeof device_table, 0, count, info, open, close, memory};
-const mh_buffer_table buffer_table = {sizeof buffer_table, 0, import, free_buffer};
+const mh_buffer_table buffer_table = {sizeof buffer_table, 0, import, release_buffer};
 const mh_op_table op_table = {sizeof op_table, 0, op_cost, load, free_object<mh_op>};
-const mh_queue_table queue_table = {sizeof queue_table,      0,      create_queue, free_object<mh_queue>, program_cost,
-                                    create_program,          free_object<mh_program>, submit, wait, abort_queue, reset};
-const mh_plugin good = {sizeof good, MH_ABI_MINOR, TOY_ID,     "1.0",         init,      shutdown, extension,
-                        &device_table, &buffer_table, &op_table, nullptr, &queue_table};
+const mh_queue_table queue_table = {
+    sizeof queue_table,      0,      create_queue, free_object<mh_queue>, program_cost, create_program,
+    free_object<mh_program>, submit, wait,         abort_queue,           reset};
+const mh_plugin good = {sizeof good, MH_ABI_MINOR,  TOY_ID,        "1.0",     init,    shutdown,
+                        extension,   &device_table, &buffer_table, &op_table, nullptr, &queue_table};
 
 // What other entries answer.
 [[maybe_unused]] const mh_plugin* no_common_abi() { return nullptr; }
 [[maybe_unused]] const mh_plugin* short_plugin() {
-  static const mh_plugin plugin = [] { mh_plugin p = good; p.size = 32; return p; }();
+  static const mh_plugin plugin = [] {
+    mh_plugin p = good;
+    p.size = 32;
+    return p;
+  }();
   return &plugin;
 }
 [[maybe_unused]] const mh_plugin* null_function() {
-  static const mh_op_table table = [] { mh_op_table t = op_table; t.load = nullptr; return t; }();
-  static const mh_plugin plugin = [] { mh_plugin p = good; p.op = &table; return p; }();
+  static const mh_op_table table = [] {
+    mh_op_table t = op_table;
+    t.load = nullptr;
+    return t;
+  }();
+  static const mh_plugin plugin = [] {
+    mh_plugin p = good;
+    p.op = &table;
+    return p;
+  }();
   return &plugin;
 }
 [[maybe_unused]] const mh_plugin* short_table() {
-  static const mh_queue_table table = [] { mh_queue_table t = queue_table; t.size = 16; return t; }();
-  static const mh_plugin plugin = [] { mh_plugin p = good; p.queue = &table; return p; }();
+  static const mh_queue_table table = [] {
+    mh_queue_table t = queue_table;
+    t.size = 16;
+    return t;
+  }();
+  static const mh_plugin plugin = [] {
+    mh_plugin p = good;
+    p.queue = &table;
+    return p;
+  }();
   return &plugin;
 }
 [[maybe_unused]] const mh_plugin* complete() { return &good; }
