@@ -129,7 +129,7 @@ inline void q6_k(const uint8_t* in, float* out) {                               
   }
 }
 inline void mxfp4(const uint8_t* in, float* out) {  // exponent, nibbles[16]; codes are doubled E2M1
-  static constexpr float kCodes[16] = {0, 1, 2, 3, 4, 6, 8, 12, -0.0F, -1, -2, -3, -4, -6, -8, -12};
+  static constexpr float kCodes[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   const float d = std::ldexp(1.0F, in[0] - 128);
   for (int j = 0; j < 16; ++j) {
     out[j] = kCodes[in[1 + j] & 15] * d;
