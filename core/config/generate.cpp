@@ -129,8 +129,7 @@ Json value_schema(const Entry& entry) {
     }
     case Entry::Kind::kReal: {
       const auto& range = std::get<RealRange>(entry.limits);
-      return {
-          {"type", "number"}, {range.above_min ? "exclusiveMinimum" : "minimum", range.min}, {"maximum", range.max}};
+      return {{"type", "number"}, {"minimum", range.min}, {"maximum", range.max}};
     }
     case Entry::Kind::kChoice:
       return {{"enum", std::get<Choices>(entry.limits)}};

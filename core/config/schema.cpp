@@ -29,13 +29,15 @@ using ValueOf = typename StripOptional<std::remove_reference_t<std::invoke_resul
 // The value at a path of members: at(&Config::server, &ServerConfig::port).
 template <class... Members>
 auto at(Members... members) {
-  return [=](Config & config) -> auto& { return (config.*....*members); };
+  // clang-format off
+  return [=](Config& config) -> auto& { return (config .* ... .* members); };
+  // clang-format on
 }
 
 // An entry whose value `parse(node, reading)` returns, if it is valid, and `access(config)` holds.
 template <class Access, class Parse>
 Entry make(const char* path, Kind kind, Access access, Parse parse, std::string default_text, const char* help) {
-  Entry entry{path, kind, {}, false, std::move(default_text), help, {}};
+  Entry entry{.path = path, .kind = kind, .default_text = std::move(default_text), .help = help};
   entry.read = [access, parse](const Node& node, Reading& reading) {
     auto value = parse(node, reading);
     if (!value) return;
@@ -99,20 +101,11 @@ Entry choice(const char* path, Access access, Choices names, const char* help) {
 constexpr uint64_t kMaxTokens = uint64_t{1} << 24;  // longer than the context of any model known
 
 std::vector<Entry> device_entries() {
-  Entry experts{"device_map.expert_layers",
-                Kind::kExperts,
-                {},
-                false,
-                "cpu",
-                "Where the routed experts live: a device, shares, or the long form.",
-                {}};
-  Entry options{"device_options",
-                Kind::kOptions,
-                {},
-                false,
-                "none",
-                "Options for the plugin of a device, handed over as text.",
-                read_options};
+  Entry experts{.path = "device_map.expert_layers", .kind = Kind::kExperts, .default_text = "cpu"};
+  experts.help = "Where the routed experts live: a device, shares, or the long form.";
+  Entry options{.path = "device_options", .kind = Kind::kOptions, .default_text = "none"};
+  options.help = "Options for the plugin of a device, handed over as text.";
+  options.read = read_options;
   return {
       make("device_map.non_expert_layers", Kind::kShares, at(&Config::device_map, &DeviceMap::non_expert_layers),
            read_shares, "the best device other than cpu, else cpu",
@@ -163,11 +156,11 @@ std::vector<Entry> sampling_entries() {
            "the model's, else 0.7", "0 always takes the most likely token; higher is more varied."),
       whole("sampling.top_k", at(&Config::sampling, &SamplingConfig::top_k), {0, kMaxTokens}, "the model's, else 40",
             "Draws from this many most likely tokens; 0: from all."),
-      real("sampling.top_p", at(&Config::sampling, &SamplingConfig::top_p), {0, 1, true}, "the model's, else 0.95",
+      real("sampling.top_p", at(&Config::sampling, &SamplingConfig::top_p), {0, 1}, "the model's, else 0.95",
            "Draws from the fewest tokens whose probabilities reach this sum."),
       real("sampling.min_p", at(&Config::sampling, &SamplingConfig::min_p), {0, 1}, "the model's, else 0",
            "Drops tokens less likely than this fraction of the most likely one."),
-      real("sampling.repetition_penalty", at(&Config::sampling, &SamplingConfig::repetition_penalty), {0, 100, true},
+      real("sampling.repetition_penalty", at(&Config::sampling, &SamplingConfig::repetition_penalty), {0.01, 100},
            "the model's, else 1", "Above 1 makes tokens seen before less likely."),
       whole("sampling.seed", at(&Config::sampling, &SamplingConfig::seed), {0, UINT64_MAX}, "0",
             "Same seed, prompt and settings give the same answer."),
@@ -178,7 +171,8 @@ std::vector<Entry> sampling_entries() {
 
 // Checked only: Config is of version 1.
 Entry version_entry() {
-  Entry entry{"version", Kind::kWhole, WholeRange{1, 1}, false, "1", "Version of this format.", {}};
+  Entry entry{.path = "version", .kind = Kind::kWhole, .limits = WholeRange{1, 1}, .default_text = "1"};
+  entry.help = "Version of this format.";
   entry.read = [](const Node& node, Reading& reading) {
     if (read_whole(node, reading)) reading.record(reading.entry.path, node.text, node.span);
   };
@@ -215,7 +209,6 @@ std::string allowed(const Entry& entry) {
     }
     case Kind::kReal: {
       const auto& range = std::get<RealRange>(entry.limits);
-      if (range.above_min) return cat("a number above ", range.min, ", at most ", range.max);
       return cat("a number from ", range.min, " to ", range.max);
     }
     case Kind::kChoice: {

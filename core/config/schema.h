@@ -20,7 +20,6 @@ struct WholeRange {
 };
 struct RealRange {
   double min = 0, max = 0;  // inclusive
-  bool above_min = false;   // min itself is not allowed
 };
 using Choices = std::vector<std::string>;
 

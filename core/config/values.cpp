@@ -121,7 +121,7 @@ std::optional<uint64_t> read_whole(const Node& node, Reading& reading) {
 std::optional<double> read_real(const Node& node, Reading& reading) {
   const auto& range = std::get<RealRange>(reading.entry.limits);
   const std::optional<double> value = is_number_shaped(node) ? parse_real(node.text) : std::nullopt;
-  if (value && *value >= range.min && *value <= range.max && !(range.above_min && *value == range.min)) return value;
+  if (value && *value >= range.min && *value <= range.max) return value;
   reading.refuse(node, number_hint(node));
   return std::nullopt;
 }
