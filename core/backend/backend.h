@@ -30,6 +30,7 @@ struct PluginInfo {
   std::string reason;                  // why taken or passed over, for people
 };
 
+// A member of a composite by name ("cuda:0"), and its part of the work; the unit is the sum of all shares.
 struct DeviceMember { std::string name; double share = 1; };
 // A device as asked for. kind and index of a plain one; members of a composite.
 struct DeviceSpec {
@@ -40,6 +41,7 @@ struct DeviceSpec {
   std::string name;  // canonical, "cuda:0": one open device a name
 };
 
+// A device that could be opened.
 struct DeviceListing { std::string name, plugin; mh_device_info info; };
 
 class Device;
@@ -95,6 +97,7 @@ class Queue {
   std::atomic<uint32_t> max_items_ = 0;  // of its programs: what an answered item must be below
 };
 
+// As mh_device_memory and mh_program_cost.
 struct MemoryInfo { uint64_t free_bytes = 0, used_bytes = 0, host_bytes = 0; };
 struct ProgramCost { uint64_t workspace_bytes = 0, host_bytes = 0; };
 
@@ -136,6 +139,7 @@ class Device : public std::enable_shared_from_this<Device> {
  private:
   std::atomic<bool> abandoned_ = false;
 };
+// Here, since it needs the device.
 template <class T>
 Handle<T>::~Handle() { if (raw_) device_->release(raw_, free_); }
 
@@ -147,20 +151,21 @@ struct RegistryOptions {
   bool operator==(const RegistryOptions&) const = default;
 };
 
-// All plugins of a folder. While a registry lives, discovering with equal options gives the same one, so that models share
-// devices; a plugin belongs to one registry at a time. Manifests are read at discovery; a plugin is loaded (Boost.DLL, RTLD_NOW | RTLD_LOCAL, never
-// unloaded) when one of its devices is listed or opened.
+// All plugins of a folder. While a registry lives, discovering with equal options gives the same one, so that models
+// share devices; a plugin belongs to one registry at a time. Manifests are read at discovery; a plugin is loaded
+// (Boost.DLL, RTLD_NOW | RTLD_LOCAL, never unloaded) when one of its devices is listed or opened.
 class Registry {
  public:
   static Result<std::shared_ptr<Registry>> discover(const RegistryOptions& options);
   virtual ~Registry() = default;  // devices are closed before; shuts the plugins down
-  // Every manifest found, with the reason it was taken or passed over (CPU feature missing, ABI range, not allowed, lower
-  // priority than X for kind K, malformed).
+  // Every manifest found, with the reason it was taken or passed over (CPU feature missing, ABI range, not allowed,
+  // lower priority than X for kind K, malformed).
   virtual std::vector<PluginInfo> plugins() const = 0;
   // All plain devices of the taken plugins, by kind then index.
   virtual Result<std::vector<DeviceListing>> devices() = 0;
-  // Opens once a name; a second call gives the same device, whatever its options say. Of the plugins that answer to the kind and whose CPU features
-  // are present the highest priority wins; the log says which and why. kUnavailable names the kinds there are.
+  // Opens once a name; a second call gives the same device, whatever its options say. Of the plugins that answer to the
+  // kind and whose CPU features are present the highest priority wins; the log says which and why. kUnavailable names
+  // the kinds there are; kBadConfig for options or members that the plugin refuses.
   virtual Result<std::shared_ptr<Device>> open(const DeviceSpec& spec) = 0;
 
   // Page-aligned, zeroed host memory from the same account as the plugins' (for boundaries and fences).
