@@ -202,16 +202,16 @@ class Layout {
            " inputs, its description ", inputs);
     if (item.output_count != (route ? 2U : 1U))
       fail(MH_INVALID, "item ", index, " has ", item.output_count, " outputs");
+    const uint32_t out_rows = item.outputs[0] < d_.value_count ? d_.values[item.outputs[0]].rows : 0;
     const auto check = [&](uint32_t id, uint32_t groups, uint32_t cols, uint32_t format, uint32_t rows) {
       if (id >= d_.value_count) fail(MH_INVALID, "item ", index, ": no value ", id);
       const mh_value& v = d_.values[id];
       if (v.groups != groups || v.cols != cols || v.format != format || v.rows != rows ||
-          max_rows(rows) > desc.max_rows)
+          (rows == out_rows && max_rows(rows) > desc.max_rows))
         fail(MH_INVALID, "item ", index, " (", kind_name(desc.kind), "): value ", id, " [", v.groups, ", ", v.cols,
              "] with up to ", max_rows(v.rows), " rows, the description says [", groups, ", ", cols, "] and ",
              desc.max_rows, " rows");
     };
-    const uint32_t out_rows = item.outputs[0] < d_.value_count ? d_.values[item.outputs[0]].rows : 0;
     const uint32_t rows = desc.kind == MH_OP_TAKE_ROWS ? uint32_t{MH_ROWS_TOKENS} : out_rows;
     for (uint32_t k = 0; k < item.input_count; ++k) {
       const bool cache_side = desc.kind == MH_OP_ATTENTION && k > 0, ids = desc.kind == MH_OP_EXPERTS && k == 1;
