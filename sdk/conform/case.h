@@ -14,6 +14,7 @@ namespace conform {
 // What a case needs to know about the run.
 struct Context {
   std::string plugin_path;
+  uint32_t device_index = 0;
   uint64_t seed = 1;
   bool quick = false;
   bool verbose = false;  // print what the plugin logs

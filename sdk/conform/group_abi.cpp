@@ -132,7 +132,7 @@ void newer_host(const Context& context) {
   std::fill(std::begin(table.tail), std::end(table.tail), UINT64_MAX);  // functions of a later minor
   Error error;
   check(api.init(&table.value, &error), error, "init by a newer host");
-  api.device->close(open_device(api, {}));
+  api.device->close(open_device(api, context, {}));
   api.shutdown();
 }
 
@@ -149,7 +149,7 @@ void device_info(const Context& context) {
   require(std::memcmp(&info, &before, sizeof info) == 0, "device.info failed, but changed its output");
   require(api.device->info(count, &info, nullptr) == MH_INVALID, "device.info answers otherwise when error is NULL");
   info.size = offsetof(mh_device_info, uuid);  // an older caller
-  check(api.device->info(0, &info, &error), error, "device.info with a short struct");
+  check(api.device->info(context.device_index, &info, &error), error, "device.info with a short struct");
   require(std::memcmp(info.uuid, before.uuid, sizeof info - offsetof(mh_device_info, uuid)) == 0,
           "device.info fills more than the size that the caller set");
   require(info.size == offsetof(mh_device_info, uuid), "device.info changes the size that the caller set");
@@ -183,7 +183,7 @@ void open_spec(const Context& context) {
   open(spec, "import \"sideways\"", MH_INVALID, {"import"});
   spec.option_count = 0, spec.index = kUnknown;
   open(spec, "device 9999", MH_INVALID, {});
-  spec.index = 0;
+  spec.index = context.device_index;
   Longer<mh_device_spec> longer(spec);
   mh_device* device = nullptr;
   Error error;

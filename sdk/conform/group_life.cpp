@@ -52,7 +52,7 @@ void open_close(const Context& context) {
   Error error;
   check(api.init(host.table(), &error), error, "init");
   const auto once = [&] {
-    mh_device* device = open_device(api, {});
+    mh_device* device = open_device(api, context, {});
     mh_queue* queue = nullptr;
     check(api.queue->create(device, &queue, &error), error, "queue.create");
     api.queue->free(queue);

@@ -20,10 +20,11 @@ constexpr int kExitUsage = 2, kExitCannotRun = 77;  // 77: what CTest and automa
 
 constexpr const char* kHelp =
     R"(usage: moehost-conform PLUGIN.so [options]
-Checks the plugin's device 0 against the device ABI. Every case runs in a process of its own.
+Checks a device of the plugin against the device ABI. Every case runs in a process of its own.
 
   --group G       only this group: abi, numbers, memory, async, hot or life; may be given more than once
   --case NAME     only this case, "group/name", in this process (for a debugger)
+  --device N      index of the device; default 0
   --seed N        of the random data; default 1
   --json FILE     writes all results
   --jobs N        processes at the same time; default: one a processor
@@ -63,9 +64,9 @@ std::optional<T> number(const std::string& text) {
 }
 
 template <class T>
-T positive_number(const std::string& option, const std::string& text) {
+T number_from(T least, const std::string& option, const std::string& text) {
   const auto value = number<T>(text);
-  if (!value || *value <= T{0}) usage(cat(option, " ", text, ": a number above 0 is expected"));
+  if (!value || *value < least) usage(cat(option, " ", text, ": a number from ", least, " on is expected"));
   return *value;
 }
 
@@ -81,10 +82,11 @@ Arguments parse(int argc, char** argv) {
     if (word == "--help") std::fputs(kHelp, stdout), std::exit(0);
     else if (word == "--group") args.groups.push_back(value());
     else if (word == "--case") args.only_case = value();
-    else if (word == "--seed") args.context.seed = positive_number<uint64_t>(word, value());
+    else if (word == "--device") args.context.device_index = number_from<uint32_t>(0, word, value());
+    else if (word == "--seed") args.context.seed = number_from<uint64_t>(0, word, value());
     else if (word == "--json") args.json_path = value();
-    else if (word == "--jobs") args.run.jobs = positive_number<uint32_t>(word, value());
-    else if (word == "--timeout") args.run.timeout_s = positive_number<double>(word, value());
+    else if (word == "--jobs") args.run.jobs = number_from<uint32_t>(1, word, value());
+    else if (word == "--timeout") args.run.timeout_s = number_from<double>(1, word, value());
     else if (word == "--quick") args.context.quick = true;
     else if (word == "--verbose") args.context.verbose = true;
     else if (word == "--list") args.list = true;

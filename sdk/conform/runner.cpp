@@ -177,7 +177,9 @@ std::string table(const std::vector<CaseResult>& results, const Context& context
   for (const CaseResult& r : results) {
     if (r.verdict != Verdict::kFailed) continue;
     out << "FAILED  " << r.name << ": " << r.text << "\n        replay: " << program << ' ' << context.plugin_path << " --case "
-        << r.name << " --seed " << context.seed << (context.quick ? " --quick" : "") << '\n';
+        << r.name << " --seed " << context.seed;
+    if (context.device_index) out << " --device " << context.device_index;
+    out << (context.quick ? " --quick" : "") << '\n';
     if (!r.output.empty()) out << r.output << (r.output.back() == '\n' ? "" : "\n");
   }
   return out.str();
@@ -194,7 +196,7 @@ std::string json(const std::vector<CaseResult>& results, const Context& context)
                      {"output", r.output},
                      {"seconds", r.seconds}});
   const nlohmann::json all = {
-      {"plugin", context.plugin_path}, {"seed", context.seed}, {"quick", context.quick}, {"cases", std::move(cases)}};
+      {"plugin", context.plugin_path}, {"device", context.device_index}, {"seed", context.seed}, {"quick", context.quick}, {"cases", std::move(cases)}};
   // Texts come from a plugin: what is no UTF-8 is replaced.
   return all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
 }

@@ -40,13 +40,14 @@ void check_refused(int32_t answer, int32_t code, const Error& error, const std::
     require(text.find(name) != std::string::npos, what, ": the text does not name ", name, ": \"", text, "\"");
 }
 
-mh_device* open_device(const mh_plugin& api, const std::vector<mh_option>& options) {
+mh_device* open_device(const mh_plugin& api, const Context& context, const std::vector<mh_option>& options) {
   uint32_t count = 0;
   Error error;
   check(api.device->count(&count, &error), error, "device.count");
   if (count == 0) skip("the plugin names no device by index (no hardware here, or a composite)");
+  require(context.device_index < count, "there is no device ", context.device_index, ", the plugin has ", count);
   mh_device_spec spec{};
-  spec.size = sizeof spec;
+  spec.size = sizeof spec, spec.index = context.device_index;
   spec.option_count = static_cast<uint32_t>(options.size());
   spec.options = options.data();
   mh_device* device = nullptr;
@@ -61,9 +62,9 @@ Session::Session(const Context& context_of_case, const SessionOptions& options)
       api(start(context_of_case, host)),
       arena(options.arena_bytes) {
   Error error;
-  device = open_device(api, options.device_options);
+  device = open_device(api, context, options.device_options);
   info.size = sizeof info;
-  check(api.device->info(0, &info, &error), error, "device.info");
+  check(api.device->info(context.device_index, &info, &error), error, "device.info");
   check(api.buffer->import(device, arena.base(), arena.bytes(), &buffer, &error), error, "buffer.import");
   queue = new_queue();
 }

@@ -57,8 +57,8 @@ class Session {
   uint64_t serial_ = 0;
 };
 
-// Opens device 0, or skips the case when there is none.
-mh_device* open_device(const mh_plugin& api, const std::vector<mh_option>& options);
+// Opens the device that the case is about, or skips the case when there is none.
+mh_device* open_device(const mh_plugin& api, const Context& context, const std::vector<mh_option>& options);
 
 // An op priced, with its cache, and loaded. Skips the case if the device does not support it.
 class LoadedOp {
