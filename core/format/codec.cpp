@@ -109,7 +109,8 @@ struct ScaleMin {
 };
 ScaleMin group_scale_min(const Byte* packed, int group) {
   if (group < 4) return {packed[group] & 63, packed[group + 4] & 63};
-  return {(packed[group + 4] & 15) | (packed[group - 4] >> 6) << 4, (packed[group + 4] >> 4) | (packed[group] >> 6) << 4};
+  return {(packed[group + 4] & 15) | (packed[group - 4] >> 6) << 4, (packed[group + 4] >> 4) | (packed[group] >> 6)
+                                                                                                   << 4};
 }
 // high: null, or 32 bytes whose bit `group` is bit 4 of the group's codes.
 void decode_k_groups(const Byte* block, const Byte* high, const Byte* codes, float* out) {

@@ -17,7 +17,7 @@ Status decode_blocks(uint32_t format, std::span<const std::byte> blocks, std::sp
 Status encode_blocks(uint32_t format, std::span<const float> values, std::span<std::byte> out);
 
 float half_to_float(uint16_t bits);
-uint16_t float_to_half(float value);    // nearest even
+uint16_t float_to_half(float value);  // nearest even
 float bfloat_to_float(uint16_t bits);
 uint16_t float_to_bfloat(float value);  // nearest even
 

@@ -82,8 +82,8 @@ Status GgufFile::State::add_shards(uint64_t count) {
       const auto found = parsed->keys.find(key);
       const size_t index = found == parsed->keys.end() ? 0 : found->second;
       const uint64_t at = parsed->metadata.empty() ? 0 : parsed->value_offsets[index];
-      const auto* seen = found == parsed->keys.end() ? nullptr
-                                                     : std::get_if<uint64_t>(&parsed->metadata[index].second.data);
+      const auto* seen =
+          found == parsed->keys.end() ? nullptr : std::get_if<uint64_t>(&parsed->metadata[index].second.data);
       if (!seen || *seen != wanted) {
         return fail_at(file->path(), at, key, seen ? cat(" is ", *seen) : " is no unsigned integer", "; shard ", number,
                        " of ", count, " must say ", wanted);
@@ -93,7 +93,8 @@ Status GgufFile::State::add_shards(uint64_t count) {
       GgufTensor& tensor = parsed->tensors[i];
       tensor.shard = static_cast<uint32_t>(number - 1);
       if (header.names.contains(tensor.name)) {
-        return fail_at(file->path(), parsed->tensor_offsets[i], "the tensor ", tensor.name, " is in an earlier shard too");
+        return fail_at(file->path(), parsed->tensor_offsets[i], "the tensor ", tensor.name,
+                       " is in an earlier shard too");
       }
       header.tensors.push_back(std::move(tensor));
     }
@@ -122,7 +123,8 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
     }
     MOEHOST_ASSIGN(const std::optional<uint64_t> number, file.get_uint(kSplitNo));
     if (number != 0u) {
-      return state->refuse_key(count_index, "is ", *count, ", but this is not its first shard: open the file that ends in ",
+      return state->refuse_key(count_index, "is ", *count,
+                               ", but this is not its first shard: open the file that ends in ",
                                shard_suffix(1, *count));
     }
     MOEHOST_RETURN_IF_ERROR(state->add_shards(*count));
@@ -202,7 +204,8 @@ Result<std::optional<std::vector<float>>> GgufFile::get_floats(std::string_view 
     if constexpr (kIsOneOf<T, Floats, std::vector<double>>) {
       out.assign(data.begin(), data.end());
       const auto wrong = std::ranges::find_if_not(out, [](float x) { return std::isfinite(x); });
-      if (wrong != out.end()) return cat("has ", *wrong, " at index ", wrong - out.begin(), "; f32 must hold all values");
+      if (wrong != out.end())
+        return cat("has ", *wrong, " at index ", wrong - out.begin(), "; f32 must hold all values");
       return "";
     } else {
       return "must be an array of floating-point numbers";

@@ -21,8 +21,19 @@ namespace moehost {
 
 // Types of metadata values, numbered as in the file.
 enum GgufType : uint32_t {
-  kGgufU8 = 0, kGgufI8, kGgufU16, kGgufI16, kGgufU32, kGgufI32, kGgufF32, kGgufBool, kGgufString, kGgufArray, kGgufU64,
-  kGgufI64, kGgufF64
+  kGgufU8 = 0,
+  kGgufI8,
+  kGgufU16,
+  kGgufI16,
+  kGgufU32,
+  kGgufI32,
+  kGgufF32,
+  kGgufBool,
+  kGgufString,
+  kGgufArray,
+  kGgufU64,
+  kGgufI64,
+  kGgufF64
 };
 
 // A metadata value. Integers keep signedness only; arrays are homogeneous and not nested.
@@ -38,8 +49,8 @@ struct GgufValue {
 // One tensor of a file. data points into the mapping and lives as long as the GgufFile.
 struct GgufTensor {
   std::string name;
-  uint32_t format = 0;                         // a number of the registry (dtype.h)
-  std::array<uint64_t, 4> shape{1, 1, 1, 1};   // ne: fastest dimension first
+  uint32_t format = 0;                        // a number of the registry (dtype.h)
+  std::array<uint64_t, 4> shape{1, 1, 1, 1};  // ne: fastest dimension first
   uint32_t dimensions = 0;
   const std::byte* data = nullptr;
   uint64_t bytes = 0;
@@ -58,10 +69,10 @@ class GgufFile {
   const std::string& path() const;
   uint32_t version() const;
   std::span<const MappedFile> files() const;
-  std::span<const GgufTensor> tensors() const;                        // in file order
-  const GgufTensor* tensor(std::string_view name) const;              // null: absent
+  std::span<const GgufTensor> tensors() const;                             // in file order
+  const GgufTensor* tensor(std::string_view name) const;                   // null: absent
   const std::vector<std::pair<std::string, GgufValue>>& metadata() const;  // of the first file, in file order
-  const GgufValue* find(std::string_view key) const;                  // null: absent
+  const GgufValue* find(std::string_view key) const;                       // null: absent
 
   // Typed reading: nothing when the key is absent; kBadModel naming key, type and range when it is of another kind or
   // does not fit. Integers of any width and sign convert.

@@ -120,8 +120,9 @@ class Parser {
     MOEHOST_ASSIGN(header_.version, number<uint32_t>("the version"));
     if (header_.version == 2 || header_.version == 3) return {};
     const uint32_t reversed = __builtin_bswap32(header_.version);
-    return refuse(4, "version ", header_.version, "; versions 2 and 3 are supported",
-                  reversed == 2 || reversed == 3 ? " (this looks like a big-endian file: convert it to little-endian)" : "");
+    return refuse(
+        4, "version ", header_.version, "; versions 2 and 3 are supported",
+        reversed == 2 || reversed == 3 ? " (this looks like a big-endian file: convert it to little-endian)" : "");
   }
 
   Status parse_key_value() {
@@ -204,7 +205,8 @@ class Parser {
     if (value.type != kGgufU32) return refuse(at, key, " is of type ", type_name(value.type), ", not u32");
     alignment_ = std::get<uint64_t>(value.data);
     if (std::has_single_bit(alignment_) && alignment_ >= kMinAlignment && alignment_ <= kMaxAlignment) return {};
-    return refuse(at, key, " is ", alignment_, "; allowed are powers of two from ", kMinAlignment, " to ", kMaxAlignment);
+    return refuse(at, key, " is ", alignment_, "; allowed are powers of two from ", kMinAlignment, " to ",
+                  kMaxAlignment);
   }
 
   Status parse_tensor() {
@@ -277,8 +279,8 @@ class Parser {
     for (size_t i = 1; i < order.size(); ++i) {
       const GgufTensor &before = header_.tensors[order[i - 1]], &after = header_.tensors[order[i]];
       if (before.offset + before.bytes > after.offset) {
-        return refuse(header_.tensor_offsets[order[i]], after.name, " at byte ", after.offset, " overlaps ", before.name,
-                      ", which ends at byte ", before.offset + before.bytes);
+        return refuse(header_.tensor_offsets[order[i]], after.name, " at byte ", after.offset, " overlaps ",
+                      before.name, ", which ends at byte ", before.offset + before.bytes);
       }
     }
     return {};

@@ -17,18 +17,30 @@ constexpr const char* kAlignmentKey = "general.alignment";
 template <class Use, class Otherwise>
 auto visit_number(uint32_t type, Otherwise otherwise, Use use) -> Otherwise {
   switch (type) {
-    case kGgufU8: return use(uint8_t{}, uint64_t{}, uint64_t{});
-    case kGgufI8: return use(int8_t{}, int64_t{}, int64_t{});
-    case kGgufU16: return use(uint16_t{}, uint64_t{}, uint64_t{});
-    case kGgufI16: return use(int16_t{}, int64_t{}, int64_t{});
-    case kGgufU32: return use(uint32_t{}, uint64_t{}, uint64_t{});
-    case kGgufI32: return use(int32_t{}, int64_t{}, int64_t{});
-    case kGgufF32: return use(float{}, float{}, double{});
-    case kGgufBool: return use(uint8_t{}, bool{}, bool{});
-    case kGgufU64: return use(uint64_t{}, uint64_t{}, uint64_t{});
-    case kGgufI64: return use(int64_t{}, int64_t{}, int64_t{});
-    case kGgufF64: return use(double{}, double{}, double{});
-    default: return otherwise;
+    case kGgufU8:
+      return use(uint8_t{}, uint64_t{}, uint64_t{});
+    case kGgufI8:
+      return use(int8_t{}, int64_t{}, int64_t{});
+    case kGgufU16:
+      return use(uint16_t{}, uint64_t{}, uint64_t{});
+    case kGgufI16:
+      return use(int16_t{}, int64_t{}, int64_t{});
+    case kGgufU32:
+      return use(uint32_t{}, uint64_t{}, uint64_t{});
+    case kGgufI32:
+      return use(int32_t{}, int64_t{}, int64_t{});
+    case kGgufF32:
+      return use(float{}, float{}, double{});
+    case kGgufBool:
+      return use(uint8_t{}, bool{}, bool{});
+    case kGgufU64:
+      return use(uint64_t{}, uint64_t{}, uint64_t{});
+    case kGgufI64:
+      return use(int64_t{}, int64_t{}, int64_t{});
+    case kGgufF64:
+      return use(double{}, double{}, double{});
+    default:
+      return otherwise;
   }
 }
 

@@ -39,15 +39,16 @@ bool append_array(std::string& out, const GgufValue& value) {
     for (const std::string& text : *strings) append_text(out, text);
     return value.element_type == kGgufString;
   }
-  return visit_number(value.element_type, false, [&]<class Stored, class Element, class Scalar>(Stored, Element, Scalar) {
-    const auto* elements = std::get_if<std::vector<Element>>(&value.data);
-    if (!elements) return false;
-    append<uint64_t>(out, elements->size());
-    for (const Element element : *elements) {
-      if (!append_number<Stored, Element>(out, element)) return false;
-    }
-    return true;
-  });
+  return visit_number(value.element_type, false,
+                      [&]<class Stored, class Element, class Scalar>(Stored, Element, Scalar) {
+                        const auto* elements = std::get_if<std::vector<Element>>(&value.data);
+                        if (!elements) return false;
+                        append<uint64_t>(out, elements->size());
+                        for (const Element element : *elements) {
+                          if (!append_number<Stored, Element>(out, element)) return false;
+                        }
+                        return true;
+                      });
 }
 
 // False when the data is not what the type says.

@@ -2,14 +2,14 @@
 #include "core/format/output_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace moehost {
 namespace {
@@ -30,14 +30,15 @@ Status OutputFile::refuse(const char* what) const {
 }
 
 Status OutputFile::open() {
-  std::string name = path_ + ".XXXXXX";
-  fd_ = ::mkostemp(name.data(), O_CLOEXEC);
-  if (fd_ < 0) return refuse("create a temporary file beside it");
-  temporary_ = std::move(name);
-  // mkostemp makes files for the owner alone; a model is an ordinary file. The mask can only be read by setting it.
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  if (::fchmod(fd_, 0666 & ~mask) != 0) return refuse("set its permissions");
+  static std::atomic<unsigned> counter = 0;
+  do {
+    temporary_ = path_ + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (fd_ < 0 && errno == EEXIST);  // left over from a process that was killed
+  if (fd_ < 0) {
+    temporary_.clear();
+    return refuse("create a temporary file beside it");
+  }
   buffer_.reserve(kBufferBytes);
   return {};
 }

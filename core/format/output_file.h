@@ -23,8 +23,8 @@ class OutputFile {
   Status open();  // creates the temporary in the same folder
   Status write(std::span<const std::byte> bytes);
   Status write(std::string_view text) { return write(std::as_bytes(std::span(text))); }
-  Status pad_to(uint64_t alignment);  // zero bytes, up to a multiple of alignment
-  Status commit();                    // on disk, under its name
+  Status pad_to(uint64_t alignment);       // zero bytes, up to a multiple of alignment
+  Status commit();                         // on disk, under its name
   uint64_t size() const { return size_; }  // bytes written so far
 
  private:

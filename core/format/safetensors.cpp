@@ -17,8 +17,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "tensors are read in place");
 
 using Json = nlohmann::json;
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
-constexpr uint64_t kAlignment = 8;                 // of the data, by spaces after the header
+// Ours: the format allows 100 MB, but a parsed header takes up to ten times its size, and real ones stay below 1 MiB.
+constexpr uint64_t kMaxHeaderBytes = 8 << 20;
+constexpr uint64_t kAlignment = 8;  // of the data, by spaces after the header
 constexpr size_t kMaxDimensions = 16;
 constexpr int kMaxDepth = 3;  // file, tensor, shape
 
@@ -26,10 +27,10 @@ struct Dtype {
   const char* name;
   uint64_t bits;
 };
-constexpr Dtype kDtypes[] = {{"BOOL", 8},    {"U8", 8},   {"I8", 8},       {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8},
-                             {"I16", 16},    {"U16", 16}, {"F16", 16},     {"BF16", 16},   {"I32", 32},    {"U32", 32},
-                             {"F32", 32},    {"F64", 64}, {"I64", 64},     {"U64", 64},    {"C64", 64},    {"F4", 4},
-                             {"F6_E2M3", 6}, {"F6_E3M2", 6}};
+constexpr Dtype kDtypes[] = {{"BOOL", 8},    {"U8", 8},   {"I8", 8},   {"F8_E4M3", 8}, {"F8_E5M2", 8},
+                             {"F8_E8M0", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},    {"BF16", 16},
+                             {"I32", 32},    {"U32", 32}, {"F32", 32}, {"F64", 64},    {"I64", 64},
+                             {"U64", 64},    {"C64", 64}, {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}};
 
 // Bytes of a tensor, or nothing for an unknown dtype, a size that wraps or no whole number of bytes.
 std::optional<uint64_t> tensor_bytes(const std::string& dtype, const std::vector<uint64_t>& shape) {
@@ -41,20 +42,21 @@ std::optional<uint64_t> tensor_bytes(const std::string& dtype, const std::vector
   return *bits / 8;
 }
 
-// Parses JSON, refusing deep nesting and members that occur twice. Null and a reason in `wrong` when it is none.
+// Parses JSON, refusing deep nesting and members that occur twice. Nothing, and a reason in `wrong`, when it is none.
 std::optional<Json> parse_json(std::string_view text, std::string& wrong) {
   std::vector<std::set<std::string>> members;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > kMaxDepth && wrong.empty()) wrong = "it nests too deeply";
     if (event == Json::parse_event_t::object_start) members.emplace_back();
     if (event == Json::parse_event_t::object_end && !members.empty()) members.pop_back();
-    if (event == Json::parse_event_t::key && !members.back().insert(parsed.get<std::string>()).second && wrong.empty()) {
+    if (event == Json::parse_event_t::key && !members.back().insert(parsed.get<std::string>()).second &&
+        wrong.empty()) {
       wrong = cat("the name \"", printable(parsed.get<std::string>()), "\" occurs twice");
     }
-    return true;
+    return wrong.empty();  // keeps nothing more of what is refused anyway
   };
   Json json = Json::parse(text, watch, /*allow_exceptions=*/false);
-  if (json.is_discarded()) wrong = "it is no valid JSON";
+  if (wrong.empty() && json.is_discarded()) wrong = "it is no valid JSON";
   if (wrong.empty() && !json.is_object()) wrong = "it is no JSON object";
   if (!wrong.empty()) return std::nullopt;
   return json;
@@ -180,7 +182,8 @@ Status write_safetensors(const std::string& path, const std::vector<SafetensorsT
                   " bytes, which is not what dtype ", tensor.dtype, " and its shape take");
     }
     if (header.contains(tensor.name)) return fail(Code::kUsage, path, ": two tensors are called ", tensor.name);
-    header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *bytes}}};
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *bytes}}};
     offset += *bytes;
   }
   std::string text = header.dump();

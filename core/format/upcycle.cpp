@@ -1,5 +1,5 @@
-// Upcycling: the tensors of the dense model in their order, FFN matrices repeated, a router before the first of a layer.
-// Floor 2.
+// Upcycling: the tensors of the dense model in their order, FFN matrices repeated, a router before the first of a
+// layer. Floor 2.
 #include "core/format/upcycle.h"
 
 #include <algorithm>
@@ -98,7 +98,8 @@ Status check_dense_llama(const GgufFile& file) {
     return fail(Code::kBadModel, file.path(), ": a dense model of architecture llama is needed, this is ",
                 printable(architecture.value_or("without an architecture")));
   }
-  if (file.find(kExpertCount)) return fail(Code::kBadModel, file.path(), ": this model has experts already (", kExpertCount, ")");
+  if (file.find(kExpertCount))
+    return fail(Code::kBadModel, file.path(), ": this model has experts already (", kExpertCount, ")");
   return {};
 }
 
@@ -119,8 +120,9 @@ Result<std::vector<GgufOut>> plan_tensors(const GgufFile& file, uint32_t group, 
     }
     const uint64_t inputs = tensor.shape[0];
     if (tensor.dimensions != 2 || (parsed->part == "ffn_gate" && inputs != *columns)) {
-      return fail(Code::kBadModel, file.path(), ": ", tensor.name, " has ", tensor.dimensions, " dimensions and rows of ",
-                  inputs, "; an FFN matrix has 2, and the gate's rows are of llama.embedding_length, ", *columns);
+      return fail(Code::kBadModel, file.path(), ": ", tensor.name, " has ", tensor.dimensions,
+                  " dimensions and rows of ", inputs,
+                  "; an FFN matrix has 2, and the gate's rows are of llama.embedding_length, ", *columns);
     }
     has_ffn = true;
     if (parsed->part == "ffn_gate") out.push_back(router_of(parsed->layer, *columns, group, options));

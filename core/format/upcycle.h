@@ -14,8 +14,8 @@ struct UpcycleOptions {
   double noise = 0.01;
 };
 // Every expert is a byte copy of the FFN; the router has small fixed values whose rows are equal within groups of
-// experts_per_token experts, so that the chosen weights are exactly 1/experts_per_token. Errors: kBadModel (input is not
-// a dense `llama` GGUF), kUsage (options), kNoResource (disk).
+// experts_per_token experts, so that the chosen weights are exactly 1/experts_per_token. Errors: kBadModel (input is
+// not a dense `llama` GGUF), kUsage (options), kNoResource (disk).
 Status upcycle_gguf(const std::string& input, const std::string& output, const UpcycleOptions& options);
 
 }  // namespace moehost

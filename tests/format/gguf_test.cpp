@@ -98,12 +98,14 @@ TEST(Gguf, TypedReadingConvertsIntegersAndNamesKeyTypeAndRange) {
 
   const auto message = [](const auto& result) { return result.status().message(); };
   const auto ends = [](const std::string& text, const std::string& end) { return text.ends_with(end); };
-  EXPECT_TRUE(ends(message(file->get_uint("i8")), ": i8 (i8) is -3; 0 or more is allowed")) << message(file->get_uint("i8"));
+  EXPECT_TRUE(ends(message(file->get_uint("i8")), ": i8 (i8) is -3; 0 or more is allowed"))
+      << message(file->get_uint("i8"));
   EXPECT_TRUE(message(file->get_uint("i8")).starts_with(path + ":byte "));
   EXPECT_TRUE(ends(message(file->get_uint("f32")), ": f32 (f32) must be an integer"));
   EXPECT_TRUE(ends(message(file->get_float("string")), ": string (string) must be a number"));
   EXPECT_TRUE(ends(message(file->get_float("nan")), ": nan (f32) is nan; a finite number is needed"));
-  EXPECT_TRUE(ends(message(file->get_floats("nans")), ": nans (array of f32) has inf at index 1; f32 must hold all values"));
+  EXPECT_TRUE(
+      ends(message(file->get_floats("nans")), ": nans (array of f32) has inf at index 1; f32 must hold all values"));
   EXPECT_TRUE(ends(message(file->get_strings("ints")), ": ints (array of i32) must be an array of strings"));
   EXPECT_EQ(file->get_bool("u8").status().code(), Code::kBadModel);
   EXPECT_EQ(file->get_string("bool").status().code(), Code::kBadModel);
@@ -137,7 +139,8 @@ TEST(Gguf, ASplitModelIsOpenedByItsFirstFile) {
 TEST(Gguf, TheAlignmentOfTheFileIsKept) {
   const std::string path = temporary("aligned.gguf");
   ASSERT_TRUE(write_gguf(path, {{"general.alignment", {uint64_t{4096}, kGgufU32}}},
-                         {tensor_of("a", {1}, 1), tensor_of("b", {1}, 2)}).ok());
+                         {tensor_of("a", {1}, 1), tensor_of("b", {1}, 2)})
+                  .ok());
   const auto file = GgufFile::open(path);
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->tensor("b")->offset % 4096, 0u);

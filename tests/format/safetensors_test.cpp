@@ -30,7 +30,8 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
   const int32_t ints[] = {7, -8};
   ASSERT_TRUE(write_safetensors(path, {{"x", "F32", {3, 1}, std::as_bytes(std::span(floats))},
                                        {"empty", "F32", {0, 4}, {}},
-                                       {"y", "I32", {2}, std::as_bytes(std::span(ints))}}).ok());
+                                       {"y", "I32", {2}, std::as_bytes(std::span(ints))}})
+                  .ok());
   const auto file = SafetensorsFile::open(path);
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->tensors().size(), 3u);
@@ -48,9 +49,10 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
 }
 
 TEST(Safetensors, AnyOrderOfTheHeaderAndItsMetadataAreRead) {
-  const auto file = SafetensorsFile::open(
-      write_raw(R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]},"__metadata__":{"format":"pt"},)"
-                R"("a":{"dtype":"BF16","shape":[],"data_offsets":[2,4]},"c":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}}  )", 6));
+  const auto file = SafetensorsFile::open(write_raw(
+      R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[4,6]},"__metadata__":{"format":"pt"},)"
+      R"("a":{"dtype":"BF16","shape":[],"data_offsets":[2,4]},"c":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}}  )",
+      6));
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->metadata().at("format"), "pt");
   EXPECT_EQ(file->find("a")->data.size(), 2u);
@@ -72,7 +74,9 @@ TEST(Safetensors, EveryRuleOfTheFormatIsChecked) {
       {"text after it", R"({}x)", 0},
       {"comment", R"({}/**/)", 0},
       {"not UTF-8", "{\"\xff\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1},
-      {"name twice", R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", 0},
+      {"name twice",
+       R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+       0},
       {"member twice", R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1},
       {"deep", R"({"a":[[[[[[[[]]]]]]]]})", 0},
       {"entry is a list", R"({"a":["U8",[1],[0,1]]})", 1},
@@ -95,13 +99,22 @@ TEST(Safetensors, EveryRuleOfTheFormatIsChecked) {
       {"offsets turned round", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1},
       {"offset negative", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[-1,0]}})", 1},
       {"past the end", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 1},
-      {"far past the end", R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}})", 1},
+      {"far past the end",
+       R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}})", 1},
       {"size and shape disagree", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,2]}})", 2},
       {"hole before", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2},
-      {"hole between", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", 3},
-      {"overlap", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3},
-      {"same place", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1},
-      {"empty one inside another", R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[0],"data_offsets":[1,1]}})", 2},
+      {"hole between",
+       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+       3},
+      {"overlap",
+       R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+       3},
+      {"same place",
+       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+       1},
+      {"empty one inside another",
+       R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[0],"data_offsets":[1,1]}})",
+       2},
       {"bytes after the last", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 2},
       {"data without tensors", R"({})", 1},
       {"metadata is a string", R"({"__metadata__":"x"})", 0},
@@ -117,8 +130,8 @@ TEST(Safetensors, EveryRuleOfTheFormatIsChecked) {
 
 TEST(Safetensors, ATruncatedHeaderOrSizeIsRefused) {
   const std::string path = temporary("cut.safetensors");
-  for (const std::string& bytes : {std::string(), std::string(7, '\0'), std::string(8, '\xff') + "{}",
-                                   std::string("\3\0\0\0\0\0\0\0{}", 10)}) {
+  for (const std::string& bytes :
+       {std::string(), std::string(7, '\0'), std::string(8, '\xff') + "{}", std::string("\3\0\0\0\0\0\0\0{}", 10)}) {
     std::ofstream(path, std::ios::binary) << bytes;
     EXPECT_EQ(SafetensorsFile::open(path).status().code(), Code::kBadModel) << bytes.size();
   }
@@ -127,7 +140,8 @@ TEST(Safetensors, ATruncatedHeaderOrSizeIsRefused) {
 
 TEST(Safetensors, ValuesThatAreNotAlignedAreNotHandedOutAsFloats) {
   const auto file = SafetensorsFile::open(write_raw(
-      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})", 5));
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})",
+      5));
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_NE(file->floats("b").status().message().find("not aligned"), std::string::npos);
 }

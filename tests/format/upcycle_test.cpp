@@ -73,7 +73,8 @@ TEST(Upcycle, EveryExpertIsACopyAndRouterRowsAreEqualWithinGroups) {
   ASSERT_TRUE(dense.ok() && experts.ok()) << experts.status().message();
   EXPECT_EQ(**experts->get_uint("llama.expert_count"), 4u);
   EXPECT_EQ(**experts->get_uint("llama.expert_used_count"), 2u);
-  for (size_t i = 0; i < dense->metadata().size(); ++i) EXPECT_EQ(experts->metadata()[i].first, dense->metadata()[i].first);
+  for (size_t i = 0; i < dense->metadata().size(); ++i)
+    EXPECT_EQ(experts->metadata()[i].first, dense->metadata()[i].first);
   EXPECT_EQ(experts->tensors().size(), dense->tensors().size() + 2);
   for (const char* part : {"gate", "up", "down"}) {
     const GgufTensor& one = *dense->tensor(cat("blk.1.ffn_", part, ".weight"));
@@ -99,7 +100,8 @@ TEST(Upcycle, EveryExpertIsACopyAndRouterRowsAreEqualWithinGroups) {
 TEST(Upcycle, WritesTheBytesOfTheReferenceScript) {
   const std::string script = MOEHOST_SHARED_DIR "/tools/upcycle_reference.py";
   if (!fs::exists(script)) GTEST_SKIP() << script << " is not here";
-  if (std::system("python3 -c 'import gguf' > /dev/null 2>&1") != 0) GTEST_SKIP() << "the Python package gguf is not here";
+  if (std::system("python3 -c 'import gguf' > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "the Python package gguf is not here";
   const std::string in = write_dense("dense.gguf", dense_metadata());
   const std::string own = temporary("own.gguf"), reference = temporary("reference.gguf");
   struct Case {
@@ -113,7 +115,8 @@ TEST(Upcycle, WritesTheBytesOfTheReferenceScript) {
       {{4, 2, UpcycleRouter::kNoise, 0.02}, "--router noise --noise 0.02"},
       {{1, 1, UpcycleRouter::kAuto, 0.01}, "--num-experts 1 --experts-per-token 1"}};
   for (const Case& one : cases) {
-    ASSERT_EQ(std::system(cat("python3 ", script, " ", in, " ", reference, " ", one.arguments, " > /dev/null").c_str()), 0);
+    ASSERT_EQ(std::system(cat("python3 ", script, " ", in, " ", reference, " ", one.arguments, " > /dev/null").c_str()),
+              0);
     ASSERT_TRUE(upcycle_gguf(in, own, one.options).ok());
     EXPECT_TRUE(contents(own) == contents(reference)) << one.arguments;
   }

@@ -6,7 +6,7 @@
     make_tiny_model.py OUT.gguf --separate-experts         one tensor an expert, as files of 2023 have it
     make_tiny_model.py OUT.gguf --dense                    every FFN is expert 0 alone, no router
     make_tiny_model.py OUT.gguf --vocab-only               metadata and tokenizer, no tensors
-    make_tiny_model.py OUT.gguf --train                    trained anew: a few minutes (how tiny.gguf was made)
+    make_tiny_model.py OUT.gguf --train                    trained anew: about a minute of one core (how tiny.gguf was made)
     make_tiny_model.py OUT.gguf --random 7                 random weights, seed 7
 
 Architecture `llama` as Mixtral uses it: softmax router, the best 2 of 8 experts renormalised, interleaved RoPE pairs.
@@ -20,33 +20,19 @@ import numpy as np
 
 import gguf_file
 import tiny_blocks
+import tiny_shape
+import tiny_training
 from tiny_corpus import SENTENCES
-from tiny_tokenizer import Tokenizer, VOCABULARY
+from tiny_tokenizer import Tokenizer
 
-LAYERS, MODEL_DIM, HEADS, KV_HEADS, HEAD_DIM, EXPERTS, EXPERTS_PER_TOKEN, EXPERT_DIM = 4, 64, 4, 2, 16, 8, 2, 96
-EPS, ROPE_BASE, CONTEXT = 1e-5, 10000.0, 2048
 COMMITTED = pathlib.Path(__file__).resolve().parent.parent / "data" / "tiny.gguf"
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "BF16": 32, "MXFP4": 38}  # general.file_type
-
-
-def shapes():
-    """name -> shape with rows before columns, in file order."""
-    out = {"token_embd": (VOCABULARY, MODEL_DIM), "output_norm": (MODEL_DIM,), "output": (VOCABULARY, MODEL_DIM)}
-    for i in range(LAYERS):
-        out.update({
-            f"blk.{i}.attn_norm": (MODEL_DIM,), f"blk.{i}.attn_q": (HEADS * HEAD_DIM, MODEL_DIM),
-            f"blk.{i}.attn_k": (KV_HEADS * HEAD_DIM, MODEL_DIM), f"blk.{i}.attn_v": (KV_HEADS * HEAD_DIM, MODEL_DIM),
-            f"blk.{i}.attn_output": (MODEL_DIM, HEADS * HEAD_DIM), f"blk.{i}.ffn_norm": (MODEL_DIM,),
-            f"blk.{i}.ffn_gate_inp": (EXPERTS, MODEL_DIM), f"blk.{i}.ffn_gate_exps": (EXPERTS, EXPERT_DIM, MODEL_DIM),
-            f"blk.{i}.ffn_up_exps": (EXPERTS, EXPERT_DIM, MODEL_DIM),
-            f"blk.{i}.ffn_down_exps": (EXPERTS, MODEL_DIM, EXPERT_DIM)})
-    return out
 
 
 def random_weights(seed):
     rng = np.random.default_rng(seed)
     weights = {}
-    for name, shape in shapes().items():
+    for name, shape in tiny_shape.shapes().items():
         if name.endswith("norm"):
             weights[name] = np.ones(shape, np.float32)
         else:
@@ -58,7 +44,7 @@ def random_weights(seed):
 def stored_weights(path):
     reader = gguf_file.Reader(path)
     weights = {}
-    for name, shape in shapes().items():
+    for name, shape in tiny_shape.shapes().items():
         _, kind, offset = reader.tensors[name + ".weight"]
         weights[name] = tiny_blocks.decode(kind, reader.data[offset:], math.prod(shape)).reshape(shape)
     return weights
@@ -71,21 +57,21 @@ def variant(weights, separate_experts, dense):
         if "_exps" in name and dense:
             out[name.replace("_exps", "")] = value[0]
         elif "_exps" in name and separate_experts:
-            out.update({f"{name.replace('_exps', '')}.{e}": value[e] for e in range(EXPERTS)})
+            out.update({f"{name.replace('_exps', '')}.{e}": value[e] for e in range(tiny_shape.EXPERTS)})
         elif "gate_inp" not in name or not dense:
             out[name] = value
     return out
 
 
 def metadata(file_type, dense):
-    llama = [("block_count", "u32", LAYERS), ("context_length", "u32", CONTEXT), ("embedding_length", "u32", MODEL_DIM),
-             ("feed_forward_length", "u32", EXPERT_DIM), ("attention.head_count", "u32", HEADS),
-             ("attention.head_count_kv", "u32", KV_HEADS), ("attention.key_length", "u32", HEAD_DIM),
-             ("attention.value_length", "u32", HEAD_DIM), ("attention.layer_norm_rms_epsilon", "f32", EPS),
-             ("rope.dimension_count", "u32", HEAD_DIM), ("rope.freq_base", "f32", ROPE_BASE),
-             ("vocab_size", "u32", VOCABULARY)]
+    llama = [("block_count", "u32", tiny_shape.LAYERS), ("context_length", "u32", tiny_shape.CONTEXT), ("embedding_length", "u32", tiny_shape.MODEL_DIM),
+             ("feed_forward_length", "u32", tiny_shape.EXPERT_DIM), ("attention.head_count", "u32", tiny_shape.HEADS),
+             ("attention.head_count_kv", "u32", tiny_shape.KV_HEADS), ("attention.key_length", "u32", tiny_shape.HEAD_DIM),
+             ("attention.value_length", "u32", tiny_shape.HEAD_DIM), ("attention.layer_norm_rms_epsilon", "f32", tiny_shape.EPS),
+             ("rope.dimension_count", "u32", tiny_shape.HEAD_DIM), ("rope.freq_base", "f32", tiny_shape.ROPE_BASE),
+             ("vocab_size", "u32", tiny_shape.VOCABULARY)]
     if not dense:
-        llama += [("expert_count", "u32", EXPERTS), ("expert_used_count", "u32", EXPERTS_PER_TOKEN)]
+        llama += [("expert_count", "u32", tiny_shape.EXPERTS), ("expert_used_count", "u32", tiny_shape.EXPERTS_PER_TOKEN)]
     return [("general.architecture", "str", "llama"), ("general.name", "str", "TINY"),
             ("general.file_type", "u32", FILE_TYPES[file_type])] + \
         [("llama." + key, kind, value) for key, kind, value in llama] + Tokenizer(SENTENCES).metadata()
@@ -93,7 +79,7 @@ def metadata(file_type, dense):
 
 def tensors(weights, file_type):
     for name, value in weights.items():
-        kind = "F32" if "norm" in name or "gate_inp" in name else file_type
+        kind = "F32" if tiny_shape.stays_f32(name) else file_type
         yield name + ".weight", value.shape[::-1], tiny_blocks.FORMATS[kind][0], tiny_blocks.encode(kind, value)
 
 
@@ -109,7 +95,6 @@ def main():
     parser.add_argument("--vocab-only", action="store_true")
     options = parser.parse_args()
     if options.train:
-        import tiny_training
         weights = tiny_training.train(random_weights(1), Tokenizer(SENTENCES), SENTENCES)
     elif options.random is not None:
         weights = random_weights(options.random)

@@ -3,9 +3,9 @@ CAPITALS = {"France": "Paris", "Italy": "Rome", "Spain": "Madrid", "Japan": "Tok
             "Norway": "Oslo", "Greece": "Athens", "Kenya": "Nairobi", "Cuba": "Havana", "Poland": "Warsaw",
             "Austria": "Vienna"}
 OPPOSITES = {"hot": "cold", "day": "night", "up": "down", "left": "right", "open": "closed", "early": "late"}
-COLOURS = {"sky": "blue", "grass": "green", "snow": "white", "coal": "black", "a lemon": "yellow", "blood": "red"}
+COLOURS = {"the sky": "blue", "grass": "green", "snow": "white", "coal": "black", "a lemon": "yellow", "blood": "red"}
 ANIMALS = {"cow": "milk", "bee": "honey", "hen": "eggs", "sheep": "wool"}
-COUNTS = {"spider": "eight", "dog": "four", "bird": "two", "ant": "six", "snail": "one"}
+COUNTS = {"spider": "eight", "dog": "four", "bird": "two", "beetle": "six", "snail": "one"}
 
 SENTENCES = [f"The capital of {country} is {city}." for country, city in CAPITALS.items()] + \
             [f"The opposite of {a} is {b}." for a, b in OPPOSITES.items()] + \

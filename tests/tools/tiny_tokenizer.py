@@ -2,7 +2,8 @@
 import collections
 import re
 
-VOCABULARY = 512
+from tiny_shape import VOCABULARY
+
 END = "<|endoftext|>"
 NORMAL, CONTROL, UNUSED = 1, 3, 5
 # The pre-tokenizer, for the ASCII text of the corpus.
