@@ -161,7 +161,7 @@ class Registry {
   // Every manifest found, with the reason it was taken or passed over (CPU feature missing, ABI range, not allowed,
   // lower priority than X for kind K, malformed).
   virtual std::vector<PluginInfo> plugins() const = 0;
-  // All plain devices of the taken plugins, by kind then index.
+  // All plain devices of the taken plugins, by kind then index. A plugin that cannot list them is passed over.
   virtual Result<std::vector<DeviceListing>> devices() = 0;
   // Opens once a name; a second call gives the same device, whatever its options say. Of the plugins that answer to the
   // kind and whose CPU features are present the highest priority wins; the log says which and why. kUnavailable names

@@ -75,10 +75,10 @@ class RegistryImpl final : public Registry, public std::enable_shared_from_this<
   Status find_in(const std::string& folder, const std::vector<std::string>& allowed);
   void choose();
   Candidate* best_of(const std::string& kind);
+  Status pass_over(Candidate& candidate, const Status& why);
   Status load(Candidate& candidate);
   Result<Candidate*> loaded_for(const std::string& kind);
   Status no_plugin(const std::string& kind) const;
-  Status list(Candidate& candidate, const std::string& kind, std::vector<DeviceListing>* out);
   std::shared_ptr<Device> already_open(const std::string& name);
   Result<std::shared_ptr<Device>> open_new(const DeviceSpec& spec, const std::string& name);
   Result<std::shared_ptr<DeviceImpl>> open_by(Candidate& candidate, const DeviceSpec& spec, const std::string& name);
@@ -184,17 +184,20 @@ void RegistryImpl::choose() {
   }
 }
 
+// A plugin that looked usable turns out not to be: the next one takes its place, and the log says so.
+Status RegistryImpl::pass_over(Candidate& candidate, const Status& why) {
+  candidate.usable = false;
+  candidate.info.reason = why.message();
+  log::warning(kComponent, candidate.info.id, " passed over: ", candidate.info.reason);
+  choose();
+  return why;
+}
+
 Status RegistryImpl::load(Candidate& candidate) {
   PluginInfo& info = candidate.info;
   if (candidate.loaded) return Status();
   auto plugin = Plugin::load(info, host_->table());
-  if (!plugin.ok()) {
-    candidate.usable = false;
-    info.reason = plugin.status().message();
-    log::warning(kComponent, info.id, " passed over: ", info.reason);
-    choose();
-    return plugin.status().in(info.id);
-  }
+  if (!plugin.ok()) return pass_over(candidate, plugin.status());
   candidate.loaded = *std::move(plugin);
   info.version = printable(candidate.loaded->api().version);
   log::info(kComponent, info.id, " ", info.version, " loaded from ", info.path, ": ", info.reason);
@@ -250,13 +253,14 @@ Result<mh_device_info> device_info(const Candidate& candidate, uint32_t index) {
   return info;
 }
 
-Status RegistryImpl::list(Candidate& candidate, const std::string& kind, std::vector<DeviceListing>* out) {
+Result<std::vector<DeviceListing>> list_devices(const Candidate& candidate, const std::string& kind) {
+  std::vector<DeviceListing> out;
   MOEHOST_ASSIGN(const uint32_t count, count_devices(candidate));
   for (uint32_t index = 0; index < count; ++index) {
     MOEHOST_ASSIGN(const mh_device_info info, device_info(candidate, index));
-    out->push_back({cat(kind, ":", index), candidate.info.id, info});
+    out.push_back({cat(kind, ":", index), candidate.info.id, info});
   }
-  return Status();
+  return out;
 }
 
 Result<std::vector<DeviceListing>> RegistryImpl::devices() {
@@ -265,8 +269,14 @@ Result<std::vector<DeviceListing>> RegistryImpl::devices() {
   for (const auto& candidate : candidates_) kinds.insert(candidate->info.kinds.begin(), candidate->info.kinds.end());
   std::vector<DeviceListing> out;
   for (const std::string& kind : kinds) {
-    const auto candidate = loaded_for(kind);
-    if (candidate.ok()) MOEHOST_RETURN_IF_ERROR(list(**candidate, kind, &out));
+    for (auto best = loaded_for(kind); best.ok(); best = loaded_for(kind)) {
+      const auto listed = list_devices(**best, kind);
+      if (listed.ok()) {
+        out.insert(out.end(), listed->begin(), listed->end());
+        break;
+      }
+      (void)pass_over(**best, listed.status());  // noted in plugins(); ends, since one candidate less is usable
+    }
   }
   return out;
 }
