@@ -35,16 +35,9 @@ std::vector<ExpertPart> make_parts(const std::vector<size_t>& owner, const std::
   std::vector<std::vector<int32_t>> whole(devices.size());
   for (size_t e = 0; e < owner.size(); ++e) (owner[e] == kCut ? cut : whole[owner[e]]).push_back(static_cast<int32_t>(e));
   for (size_t d = 0; d < devices.size(); ++d)
-    if (!whole[d].empty()) parts.push_back({devices[d], whole[d], 0, 1});
+    if (!whole[d].empty()) parts.push_back({devices[d], whole[d], 0});
   if (cut.empty()) return parts;
-  const std::vector<double> weights = weights_of(shares);
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  double sum = 0;
-  for (const auto& [device, weight] : shares) {
-    const double lo = sum / total;
-    sum += weight;
-    parts.push_back({device, cut, lo, &device == &shares.back().first ? 1 : sum / total});
-  }
+  for (const auto& [device, weight] : shares) parts.push_back({device, cut, weight});
   return parts;
 }
 

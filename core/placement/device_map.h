@@ -11,12 +11,11 @@
 
 namespace moehost {
 
-// A share of one layer's routed experts on one device: some experts, and of each the columns [lo, hi) of expert_dim
-// given as fractions of the cut (first and last member), or all of it.
+// A share of one layer's routed experts on one device: some experts, whole or a slice of the columns of each.
 struct ExpertPart {
   DeviceName device;
-  std::vector<int32_t> experts;          // global ids, ascending
-  double column_lo = 0, column_hi = 1;   // fractions of expert_dim, cut later to what the devices can slice
+  std::vector<int32_t> experts;  // global ids, ascending
+  double column_share = 0;       // 0: whole experts; else this part's weight in the cut of expert_dim, in listed order
 };
 
 struct LayerMap {

@@ -1,6 +1,5 @@
 // Puts every op on a device: slices weights, makes caches, sums partial results.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "core/format/dtype.h"
@@ -79,14 +78,14 @@ class Placer {
   // The experts of one layer, over one device or several.
   Status place_experts(const ProgramOp& op) {
     const std::vector<ExpertPart>& parts = map_.layers[static_cast<size_t>(op.layer)].experts;
-    MOEHOST_ASSIGN(const uint64_t column_align, slice_align(op, parts));
+    MOEHOST_ASSIGN(const std::vector<Columns> columns, cut_columns(op, parts));
     std::vector<ValueId> partials;
-    for (const ExpertPart& part : parts) {
+    for (size_t i = 0; i < parts.size(); ++i) {
       PlacedOp placed;
+      MOEHOST_ASSIGN(placed.device, device_index(parts[i].device));
       placed.op = op;
-      placed.expert_ids = part.experts;
-      MOEHOST_ASSIGN(placed.device, device_index(part.device));
-      MOEHOST_RETURN_IF_ERROR(slice(placed.op, part, column_align));
+      placed.expert_ids = parts[i].experts;
+      slice(placed.op, parts[i].experts, columns[i]);
       if (parts.size() > 1) {
         const auto id = static_cast<ValueId>(out_.values.size());
         Value partial = out_.values[op.outputs[0]];
@@ -109,43 +108,63 @@ class Placer {
     return {};
   }
 
-  // What columns must be a multiple of for every device that takes a slice.
-  Result<uint64_t> slice_align(const ProgramOp& op, const std::vector<ExpertPart>& parts) {
+  struct Columns { uint64_t lo, hi; };
+
+  // The columns of expert_dim that every part takes: all, or its share in units that every device can slice.
+  Result<std::vector<Columns>> cut_columns(const ProgramOp& op, const std::vector<ExpertPart>& parts) {
+    const uint64_t columns = op.weights[MH_UP]->rows;
     uint64_t align = find_format(op.weights[MH_DOWN]->format)->elements;
+    std::vector<double> shares;
+    std::string names;
     for (const ExpertPart& part : parts) {
-      if (part.column_lo == 0 && part.column_hi == 1) continue;
-      PlacedOp whole;
-      whole.op = op;
-      whole.expert_ids = part.experts;
-      MOEHOST_ASSIGN(whole.device, device_index(part.device));
-      MOEHOST_RETURN_IF_ERROR(slice(whole.op, {part.device, part.experts, 0, 1}, 1));
-      OpDescription description(out_, whole);
-      const auto cost = out_.devices[whole.device]->op_cost(description.describe(false));
-      if (!cost.ok()) return cost.status().in(op.name);
-      if (cost->slice_align == 0)
-        return fail(Code::kUnavailable, names_[whole.device], " cannot take a column slice of ", op.name,
-                    ": use split: experts or split: layers");
-      align = std::lcm(align, uint64_t{cost->slice_align});
+      if (part.column_share == 0) continue;
+      MOEHOST_ASSIGN(const uint64_t device_align, slice_align(op, part));
+      align = std::lcm(align, device_align);
+      shares.push_back(part.column_share);
+      names += cat(names.empty() ? "" : ", ", part.device.text());
     }
-    return align;
+    const std::vector<uint32_t> units = apportion(static_cast<uint32_t>(columns / align), shares);
+    if (units.size() < shares.size())
+      return fail(Code::kBadConfig, "the ", columns, " columns of ", op.name, " can be cut only in units of ", align,
+                  ": too few for ", shares.size(), " devices (", names, ")");
+    std::vector<Columns> out;
+    uint64_t at = 0;
+    for (size_t i = 0, cut = 0; i < parts.size(); ++i) {
+      if (parts[i].column_share == 0) {
+        out.push_back({0, columns});
+        continue;
+      }
+      const uint64_t lo = at;
+      at = cut + 1 == units.size() ? columns : at + units[cut] * align;
+      ++cut;
+      out.push_back({lo, at});
+      if (notes_ && (noted_.empty() || noted_ == op.name)) {  // the layers are alike: one says it
+        notes_->push_back(cat(op.name, ": ", parts[i].device.text(), " takes columns ", lo, " to ", at - 1, " of ", columns));
+        noted_ = op.name;
+      }
+    }
+    return out;
   }
 
-  // Keeps of the op's weights the experts and columns of the part. Moves pointers, copies nothing.
-  Status slice(ProgramOp& op, const ExpertPart& part, uint64_t align) {
-    const uint64_t columns = op.weights[MH_UP]->rows;
-    const auto cut = [&](double fraction) {
-      if (fraction <= 0) return uint64_t{0};
-      if (fraction >= 1) return columns;
-      return static_cast<uint64_t>(std::llround(fraction * static_cast<double>(columns) / static_cast<double>(align))) * align;
-    };
-    const uint64_t lo = cut(part.column_lo), hi = std::min(columns, cut(part.column_hi));
-    if (lo >= hi)
-      return fail(Code::kBadConfig, "the share of ", part.device.text(), " of the ", columns, " columns of ", op.name,
-                  " is below ", align, ", the least that can be cut: give it more or leave it out");
-    if (notes_ && hi - lo < columns && (noted_.empty() || noted_ == op.name)) {  // the layers are alike: one says it
-      notes_->push_back(cat(op.name, ": ", part.device.text(), " takes columns ", lo, " to ", hi - 1, " of ", columns));
-      noted_ = op.name;
-    }
+  // What a cut of the columns must be a multiple of on the part's device.
+  Result<uint64_t> slice_align(const ProgramOp& op, const ExpertPart& part) {
+    PlacedOp whole;
+    MOEHOST_ASSIGN(whole.device, device_index(part.device));
+    whole.op = op;
+    whole.expert_ids = part.experts;
+    slice(whole.op, part.experts, {0, op.weights[MH_UP]->rows});
+    OpDescription description(out_, whole);
+    const auto cost = out_.devices[whole.device]->op_cost(description.describe(false));
+    if (!cost.ok()) return cost.status().in(op.name);
+    if (cost->slice_align == 0)
+      return fail(Code::kUnavailable, names_[whole.device], " cannot take a column slice of ", op.name,
+                  ": use split: experts or split: layers");
+    return uint64_t{cost->slice_align};
+  }
+
+  // Keeps of the op's weights these experts and columns. Moves pointers, copies nothing.
+  static void slice(ProgramOp& op, const std::vector<int32_t>& experts, const Columns& columns) {
+    const auto [lo, hi] = columns;
     for (uint32_t slot = 0; slot < op.weights.size(); ++slot) {
       if (!op.weights[slot]) continue;
       Weight& w = *op.weights[slot];
@@ -160,11 +179,10 @@ class Placer {
         continue;
       }
       std::vector<const std::byte*> slabs;
-      for (const int32_t id : part.experts) slabs.push_back(w.slabs[static_cast<size_t>(id)] + skip_bytes);
+      for (const int32_t id : experts) slabs.push_back(w.slabs[static_cast<size_t>(id)] + skip_bytes);
       w.slabs = std::move(slabs);
-      w.slab_count = static_cast<uint32_t>(part.experts.size());
+      w.slab_count = static_cast<uint32_t>(experts.size());
     }
-    return {};
   }
 
   const Program& program_;

@@ -87,15 +87,13 @@ TEST_F(PlacementMatrix, RulesMoveSingleExperts) {
               "rules");
 }
 
-TEST_F(PlacementMatrix, DevicesThatCannotWaitOrSignalAreRelayed) {
-  for (const char* knob : {"backend_fake.no_waits", "backend_fake.no_signals"}) {
-    for (const uint32_t chunk : kChunks) {
-      Config config = tiny_config("cpu", "{split: experts, shares: {fake:2: 1, reference: 1, fake:3: 1}}");
-      config.context.prefill_chunk = chunk;
-      for (const char* device : {"fake:2", "fake:3"}) config.device_options[device][knob] = "1";
-      expect_same(std::move(config), cat(knob, ", chunk ", chunk));
-    }
+TEST_F(PlacementMatrix, DevicesThatCannotWaitOrSignalAreRelayed) {  // fake:2 cannot wait, fake:3 can do neither
+  for (const uint32_t chunk : kChunks) {
+    Config config = tiny_config("cpu", "{split: experts, shares: {fake:2: 1, reference: 1, fake:3: 1}}");
+    config.context.prefill_chunk = chunk;
+    expect_same(std::move(config), cat("experts on relayed devices, chunk ", chunk));
   }
+  expect_same(tiny_config("fake:3", "{fake:2: 1, cpu: 1}"), "everything else on a relayed device");
 }
 
 TEST_F(PlacementMatrix, ReducedCacheFormatsStayCloseToF32) {

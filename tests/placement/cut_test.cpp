@@ -169,7 +169,7 @@ TEST(Cut, RandomMapsNeverReadTooEarlyNorShareMemoryAtOnce) {
     if (random() % 2) map.non_expert_layers.emplace_back(pick(), 2);
     map.expert_layers.split = static_cast<Split>(random() % 3);
     for (const char* name : devices)
-      if (random() % 2) map.expert_layers.shares.emplace_back(*parse_device(name), 1 + random() % 3);
+      if (random() % 2) map.expert_layers.shares.emplace_back(*parse_device(name), 1 + random() % 2);
     if (map.expert_layers.shares.empty()) map.expert_layers.shares.emplace_back(pick(), 1);
     if (random() % 2) map.expert_layers.rules.push_back({IdRange{2, 3}, IdRange{0, 3}, pick(), ""});
     if (random() % 2) map.kv_cache = pick();

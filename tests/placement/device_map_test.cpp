@@ -55,9 +55,8 @@ TEST(DeviceMap, SharesByExpertAndByColumnCoverEveryExpertOnce) {
   ASSERT_TRUE(resolved.ok());
   const auto& parts = resolved->layers[0].experts;
   ASSERT_EQ(parts.size(), 2u);
-  EXPECT_EQ(parts[0].column_hi, parts[1].column_lo);
-  EXPECT_DOUBLE_EQ(parts[0].column_hi, 0.25);
-  EXPECT_EQ(parts[1].column_hi, 1);
+  EXPECT_EQ(parts[0].column_share, 1);
+  EXPECT_EQ(parts[1].column_share, 3);
   EXPECT_EQ(parts[1].experts.size(), 8u);
 }
 
