@@ -66,6 +66,7 @@ void* counted(void* memory) {
 }  // namespace
 }  // namespace conform
 
+#pragma GCC visibility push(default)  // plugins have to find them
 extern "C" {
 
 void* __libc_malloc(size_t bytes);
@@ -96,4 +97,5 @@ void free(void* memory) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
 #endif

@@ -1,6 +1,5 @@
 // Random data that is the same on every machine for a seed.
 #pragma once
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,9 +20,11 @@ class Random {
   }
   uint32_t below(uint32_t limit) { return static_cast<uint32_t>(bits() % limit); }
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }  // [0, 1)
+  // Near enough to a normal number with deviation 1: the sum of four uniform ones. Most of a case's time would be logs.
   float normal() {
-    const double angle = 6.283185307179586 * uniform();
-    return static_cast<float>(std::sqrt(-2 * std::log(1 - uniform())) * std::cos(angle));
+    const uint64_t b = bits();
+    const auto sum = static_cast<int32_t>((b & 0xffff) + ((b >> 16) & 0xffff) + ((b >> 32) & 0xffff) + (b >> 48));
+    return static_cast<float>(sum - 2 * 0xffff) * 2.6428e-5F;  // sqrt(3) / 65535: the deviation of the sum is 65535 / sqrt(3)
   }
   std::vector<float> normals(size_t count, double scale) {
     std::vector<float> out(count);

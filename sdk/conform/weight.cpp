@@ -28,10 +28,14 @@ void put_u16(std::byte* at, uint16_t bits) { std::memcpy(at, &bits, sizeof bits)
 
 // One block, or one element of a plain format.
 void randomise_block(Random& random, const mh::FormatInfo& format, std::byte* block) {
-  const float value = random.normal() * 0.1F;
-  if (format.number == MH_FORMAT_F32 || format.number == MH_FORMAT_F16 || format.number == MH_FORMAT_BF16)
+  if (format.block_elements == 1) {  // F32, F16 or BF16
+    const float value = random.normal() * 0.1F;
     return mh::encode_row(format.number, &value, 1, block);
-  for (uint32_t i = 0; i < format.block_bytes; ++i) block[i] = static_cast<std::byte>(random.below(256));
+  }
+  for (uint32_t i = 0; i < format.block_bytes; i += 8) {
+    const uint64_t bits = random.bits();
+    std::memcpy(block + i, &bits, std::min<size_t>(sizeof bits, format.block_bytes - i));
+  }
   if (format.number == MH_FORMAT_MXFP4) {
     block[0] = static_cast<std::byte>(121 + random.below(4));  // 2^-6 and nearby
     return;

@@ -129,7 +129,10 @@ int32_t program_create(mh_queue* queue, const mh_program_desc* desc, mh_program*
 }
 
 int32_t submit(mh_program* program, mh_error* error) {
-  if (kFault == kAllocatesInSubmit) std::free(std::malloc(100));
+  if (kFault == kAllocatesInSubmit) {
+    void* volatile memory = std::malloc(100);  // volatile: or the compiler leaves both calls out
+    std::free(memory);
+  }
   return good().queue->submit(program, error);
 }
 
