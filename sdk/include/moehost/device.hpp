@@ -141,10 +141,8 @@ class Backend {
 
   // What every HostMemory of this device is charged to.
   MemoryAccount& memory() { return memory_; }
-  // Bytes that memory().free_bytes shows, before the limit of the account.
-  virtual uint64_t free_bytes() {
-    return static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  }
+  // What device.memory answers as free, before the limit of the account.
+  virtual uint64_t free_bytes() { return available_memory_bytes(); }
 
   // Judges and prices. resident_bytes is exactly what load leaves charged to memory(). size is filled by the helper.
   virtual mh_op_cost cost(const mh_op_desc& desc) = 0;

@@ -1,8 +1,6 @@
 // support.hpp - what every C++ plugin needs before it has a device: the host, errors, counted memory, options.
 // Header-only C++17; part of device.hpp. Everything here throws mh::Error; the helper turns it into a code.
 #pragma once
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -11,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <new>
 #include <stdexcept>
@@ -130,6 +129,16 @@ class MemoryAccount {
   std::atomic<uint64_t> used_bytes_{0};
 };
 
+// Bytes that the machine could still give: free, or held by caches that can be dropped. 0 where the kernel does not
+// say.
+inline uint64_t available_memory_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key, unit;
+  for (uint64_t kib = 0; meminfo >> key >> kib; std::getline(meminfo, unit))
+    if (key == "MemAvailable:") return kib * 1024;
+  return 0;
+}
+
 // Page-aligned host memory that core counts and may refuse, charged to a device. Contents are undefined unless flags
 // has MH_MEMORY_ZERO; MH_MEMORY_HUGE asks for huge pages. Moves only.
 class HostMemory {
@@ -144,8 +153,7 @@ class HostMemory {
     const int32_t code = g_host->memory_alloc(g_host->ctx, bytes, numa_node, flags, &memory, &error);
     if (code != MH_OK) {
       account.give_back(bytes);
-      fail(code,
-           error.text[0] ? error.text : "host memory: ", error.text[0] ? "" : std::to_string(bytes) + " bytes refused");
+      fail(code, "host memory: ", bytes, " bytes refused: ", error.text);
     }
     data_ = static_cast<std::byte*>(memory), bytes_ = bytes;
   }

@@ -1,5 +1,7 @@
 // plugin.hpp - the tables of a plugin, made from a Backend class. Part of device.hpp.
 #pragma once
+#include <unistd.h>
+
 #include "queue.hpp"
 
 #pragma GCC visibility push(hidden)

@@ -171,6 +171,7 @@ class Layout {
     if (item.what > MH_ITEM_SIGNAL) fail(MH_UNSUPPORTED, "item ", index, ": unknown item ", item.what);
     if (item.what != MH_ITEM_OP) return require(item.fence < d_.fence_count, "no such fence");
     require(item.desc, "an op without a description");
+    require((item.inputs || !item.input_count) && (item.outputs || !item.output_count), "inputs or outputs are NULL");
     const mh_op_desc& desc = *item.desc;
     check_op(desc, false);
     check_counts(index, item, desc);
