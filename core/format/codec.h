@@ -13,12 +13,17 @@ namespace moehost {
 // Q4_1 Q4_K Q5_K Q6_K MXFP4. Errors: kBadModel for another format, or sizes that do not match. [any thread]
 Status decode_blocks(uint32_t format, std::span<const std::byte> blocks, std::span<float> out);
 
-// Encodes rows of f32 (nearest, ties as the format's reference quantiser). Formats: F32 F16 BF16 Q8_0 Q4_0 Q4_1 MXFP4.
+// Encodes rows of f32, to the bytes of the format's reference quantiser. Formats: F32 F16 BF16 Q8_0 Q4_0 Q4_1 MXFP4.
+// Errors: kBadModel as above, and for values that are not finite in a format of blocks. [any thread]
 Status encode_blocks(uint32_t format, std::span<const float> values, std::span<std::byte> out);
 
+// IEEE binary16. [any thread]
 float half_to_float(uint16_t bits);
-uint16_t float_to_half(float value);  // nearest even
+// To nearest, ties to even; beyond the range infinity; a NaN stays one. [any thread]
+uint16_t float_to_half(float value);
+// The upper half of an f32. [any thread]
 float bfloat_to_float(uint16_t bits);
-uint16_t float_to_bfloat(float value);  // nearest even
+// To nearest, ties to even; a NaN stays one. [any thread]
+uint16_t float_to_bfloat(float value);
 
 }  // namespace moehost

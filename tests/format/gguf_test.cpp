@@ -2,7 +2,9 @@
 #include "core/format/gguf.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -175,6 +177,23 @@ TEST(Gguf, AFailedWriteLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(fs::file_size(path), 3u);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
   EXPECT_EQ(write_gguf(folder + "/absent/model.gguf", {}, {}).code(), Code::kNoResource);
+}
+
+TEST(Gguf, ADiskThatIsFullIsSaidAndLeavesNothing) {
+  const std::string folder = temporary("full");
+  fs::remove_all(folder);
+  fs::create_directory(folder);
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit one_mebibyte{1 << 20, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &one_mebibyte), 0);
+  const Status status = write_gguf(folder + "/model.gguf", {}, {tensor_of("t", {1 << 19}, 0)});
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(status.code(), Code::kNoResource) << status.message();
+  EXPECT_TRUE(status.message().starts_with(folder + "/model.gguf: cannot write: ")) << status.message();
+  EXPECT_TRUE(fs::is_empty(folder));
 }
 
 TEST(Gguf, OpensEveryModelOfTheSharedData) {
