@@ -42,9 +42,7 @@ TEST(Tiny, TheVariantsHaveTheirTensors) {
     bool has_experts;
   };
   const Variant variants[] = {{"--type F32", 43, "blk.3.ffn_up_exps.weight", MH_FORMAT_F32, true},
-                              {"--type F16", 43, "blk.3.attn_q.weight", MH_FORMAT_F16, true},
                               {"--type BF16 --separate-experts", 127, "blk.3.ffn_down.7.weight", MH_FORMAT_BF16, true},
-                              {"--type Q4_0", 43, "output.weight", MH_FORMAT_Q4_0, true},
                               {"--type Q4_1 --dense", 39, "blk.0.ffn_gate.weight", MH_FORMAT_Q4_1, false},
                               {"--type MXFP4", 43, "blk.0.ffn_gate_exps.weight", MH_FORMAT_MXFP4, true},
                               {"--random 5", 43, "blk.0.ffn_gate_inp.weight", MH_FORMAT_F32, true}};
