@@ -1,5 +1,5 @@
-// A kernel unit: compiled once an instruction set, with MH_SIMD (0, 256, 512), its compiler flags, and MH_KERNELS, the
-// name of the one function it gives to the linker. Everything else has internal linkage.
+// A kernel unit: compiled once an instruction set, with MH_SIMD (0, 256, 512), its compiler flags, and its name in
+// MH_KERNELS. It gives the linker one function, mh_cpu_kernels_NAME; everything else has internal linkage.
 #include "plugins/cpu/kernels.h"
 
 #include "plugins/cpu/row_kernels.h"
@@ -7,10 +7,12 @@
 
 #define MH_STRING_(x) #x
 #define MH_STRING(x) MH_STRING_(x)
+#define MH_FUNCTION_(name) mh_cpu_kernels_##name
+#define MH_FUNCTION(name) MH_FUNCTION_(name)
 #define MH_MATVEC_(format) matvec<mh_cpu::format, Simd>,
 #define MH_UNPACK_(format) unpack<mh_cpu::format, Simd>,
 
-extern "C" __attribute__((visibility("hidden"))) const mh_cpu::KernelTable* MH_KERNELS() {
+extern "C" __attribute__((visibility("hidden"))) const mh_cpu::KernelTable* MH_FUNCTION(MH_KERNELS)() {
   using S = Simd;
   static constexpr mh_cpu::KernelTable kTable{
       MH_STRING(MH_KERNELS),
