@@ -29,17 +29,17 @@ struct Prepared {
 Result<std::unique_ptr<Prepared>> prepare(const Config& config, const EngineOptions& options) {
   if (config.model.empty())
     return fail(Code::kBadConfig, "no model: name a GGUF file on the command line, or under 'model' in the config");
-  auto out = std::make_unique<Prepared>();
-  MOEHOST_ASSIGN(out->file, GgufFile::open(config.model));
-  MOEHOST_ASSIGN(out->program, build_program(out->file));
+  MOEHOST_ASSIGN(GgufFile file, GgufFile::open(config.model));
+  MOEHOST_ASSIGN(Program program, build_program(file));
   RegistryOptions plugins;
   plugins.folder = !options.plugin_folder.empty() ? options.plugin_folder
                                                   : config.plugin_folder.value_or(default_plugin_folder());
   plugins.extra_folders = options.extra_plugin_folders;
   plugins.allowed = config.plugins;
-  MOEHOST_ASSIGN(out->registry, Registry::discover(plugins));
-  MOEHOST_ASSIGN(out->placement, make_placement(out->program, config, *out->registry));
-  return out;
+  MOEHOST_ASSIGN(std::shared_ptr<Registry> registry, Registry::discover(plugins));
+  MOEHOST_ASSIGN(Placement placement, make_placement(program, config, *registry));
+  return std::unique_ptr<Prepared>(
+      new Prepared{std::move(file), std::move(program), std::move(registry), std::move(placement)});
 }
 
 }  // namespace
