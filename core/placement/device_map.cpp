@@ -89,7 +89,7 @@ Result<std::vector<std::vector<ExpertPart>>> resolve_experts(const ExpertMap& ma
 }  // namespace
 
 std::vector<uint32_t> apportion(uint32_t total, const std::vector<double>& shares) {
-  if (total < shares.size()) return {};
+  if (shares.empty() || total < shares.size()) return {};
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
   std::vector<uint32_t> out(shares.size(), 1);
   uint32_t left = total - static_cast<uint32_t>(shares.size());
