@@ -20,12 +20,12 @@ class Template final : public mh::Backend {
     if (!desc.weights[MH_GATE] || p.activation.kind != MH_ACT_SILU || p.weigh_input)
       mh::fail(MH_UNSUPPORTED, "experts: only gated SiLU, weighted at the output");
     for (uint32_t s = 0; s < desc.weight_count; ++s)
-      if (desc.weights[s] && (s > MH_DOWN || desc.weights[s]->format != MH_FORMAT_F32))
-        mh::fail(MH_UNSUPPORTED, "experts: weight ", s, " is a bias, or not F32");
+      if (desc.weights[s] && (s > MH_DOWN || !mh::can_decode(desc.weights[s]->format)))
+        mh::fail(MH_UNSUPPORTED, "experts: weight ", s, " is a bias, or not one of ", mh::kDecodedFormats);
     mh_op_cost cost{};
     cost.verdict = MH_SLOW;
     cost.resident_bytes = mh::StoredOp::resident_bytes(desc);
-    cost.slice_align = 1;
+    cost.slice_align = mh::find_format(desc.weights[MH_DOWN]->format)->block_elements;  // a cut of F cuts down's rows
     return cost;
   }
 
@@ -34,7 +34,10 @@ class Template final : public mh::Backend {
     return std::make_unique<mh::StoredOp>(desc, memory());
   }
 
-  uint64_t scratch_bytes(const mh_op_desc& desc) override { return desc.weights[MH_UP]->rows * sizeof(float); }
+  uint64_t scratch_bytes(const mh_op_desc& desc) override {
+    const uint64_t model_dim = desc.in_cols[0], expert_dim = desc.weights[MH_UP]->rows;
+    return (expert_dim + std::max(model_dim, expert_dim)) * sizeof(float);
+  }
 
   // x: [T, D] f32, ids: [T, K] i32, weights: [T, K] f32 -> y: [T, D] f32. Of every row's experts we add those that we
   // own, in ascending id, each times its weight; a row without one is zero.
@@ -44,26 +47,25 @@ class Template final : public mh::Backend {
     const mh::View &x = call.in[0], &ids = call.in[1], &weights = call.in[2], &y = call.out[0];
     const mh::StoredWeight gate = op.weight(MH_GATE), up = op.weight(MH_UP), down = op.weight(MH_DOWN);
     auto* hidden = reinterpret_cast<float*>(call.scratch);  // [F]
+    float* row = hidden + up.rows;                          // [max(D, F)], one row of a matrix
+    const auto dot = [row](const mh::StoredWeight& w, uint64_t slot, uint64_t r, const float* with) {
+      w.decode(slot, r, row);
+      double sum = 0;
+      for (uint64_t i = 0; i < w.cols; ++i) sum += double{row[i]} * double{with[i]};
+      return static_cast<float>(sum);
+    };
     for (uint32_t t = 0; t < y.rows; ++t) {
       std::fill_n(y.row(t), y.cols, 0.0F);
       for (uint32_t slot = 0; slot < p.slot_count; ++slot)
         for (uint32_t k = 0; k < ids.cols; ++k) {
           if (ids.row<int32_t>(t)[k] != p.expert_ids[slot]) continue;
           for (uint64_t f = 0; f < up.rows; ++f) {
-            const float g = dot(gate.floats(slot, f), x.row(t), x.cols);
-            hidden[f] = g / (1 + std::exp(-g)) * dot(up.floats(slot, f), x.row(t), x.cols);
+            const float g = dot(gate, slot, f, x.row(t));
+            hidden[f] = g / (1 + std::exp(-g)) * dot(up, slot, f, x.row(t));
           }
-          for (uint32_t d = 0; d < y.cols; ++d)
-            y.row(t)[d] += weights.row(t)[k] * dot(down.floats(slot, d), hidden, up.rows);
+          for (uint32_t d = 0; d < y.cols; ++d) y.row(t)[d] += weights.row(t)[k] * dot(down, slot, d, hidden);
         }
     }
-  }
-
- private:
-  static float dot(const float* a, const float* b, uint64_t n) {
-    double sum = 0;
-    for (uint64_t i = 0; i < n; ++i) sum += double{a[i]} * double{b[i]};
-    return static_cast<float>(sum);
   }
 };
 
