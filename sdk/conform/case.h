@@ -7,6 +7,7 @@
 #include <functional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace conform {
@@ -15,6 +16,7 @@ namespace conform {
 struct Context {
   std::string plugin_path;
   uint32_t device_index = 0;
+  std::vector<std::pair<std::string, std::string>> device_options;  // for every open
   uint64_t seed = 1;
   bool quick = false;
   bool verbose = false;  // print what the plugin logs

@@ -114,7 +114,7 @@ void Job::create() {
 void Job::free() {
   join();
   for (mh_program* program : programs_) session_.api.queue->program_free(program);
-  programs_.clear();
+  programs_.clear(), actions_.clear();
 }
 
 int32_t Job::try_submit(mh_error* error) { return session_.api.queue->submit(programs_.front(), error); }

@@ -25,6 +25,7 @@ Checks a device of the plugin against the device ABI. Every case runs in a proce
   --group G       only this group: abi, numbers, memory, async, hot or life; may be given more than once
   --case NAME     only this case, "group/name", in this process (for a debugger)
   --device N      index of the device; default 0
+  --option K=V    option of the device, such as threads=4; may be given more than once
   --seed N        of the random data; default 1
   --json FILE     writes all results
   --jobs N        processes at the same time; default: one a processor
@@ -70,6 +71,12 @@ T number_from(T least, const std::string& option, const std::string& text) {
   return *value;
 }
 
+std::pair<std::string, std::string> key_and_value(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) usage("--option " + text + ": KEY=VALUE is expected");
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
 Arguments parse(int argc, char** argv) {
   Arguments args;
   args.run.jobs = std::max(1U, std::thread::hardware_concurrency());
@@ -83,6 +90,7 @@ Arguments parse(int argc, char** argv) {
     else if (word == "--group") args.groups.push_back(value());
     else if (word == "--case") args.only_case = value();
     else if (word == "--device") args.context.device_index = number_from<uint32_t>(0, word, value());
+    else if (word == "--option") args.context.device_options.push_back(key_and_value(value()));
     else if (word == "--seed") args.context.seed = number_from<uint64_t>(0, word, value());
     else if (word == "--json") args.json_path = value();
     else if (word == "--jobs") args.run.jobs = number_from<uint32_t>(1, word, value());

@@ -179,6 +179,7 @@ std::string table(const std::vector<CaseResult>& results, const Context& context
     out << "FAILED  " << r.name << ": " << r.text << "\n        replay: " << program << ' ' << context.plugin_path << " --case "
         << r.name << " --seed " << context.seed;
     if (context.device_index) out << " --device " << context.device_index;
+    for (const auto& [key, value] : context.device_options) out << " --option " << key << '=' << value;
     out << (context.quick ? " --quick" : "") << '\n';
     if (!r.output.empty()) out << r.output << (r.output.back() == '\n' ? "" : "\n");
   }

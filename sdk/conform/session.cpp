@@ -40,7 +40,8 @@ void check_refused(int32_t answer, int32_t code, const Error& error, const std::
     require(text.find(name) != std::string::npos, what, ": the text does not name ", name, ": \"", text, "\"");
 }
 
-mh_device* open_device(const mh_plugin& api, const Context& context, const std::vector<mh_option>& options) {
+mh_device* open_device(const mh_plugin& api, const Context& context, std::vector<mh_option> options) {
+  for (const auto& [key, value] : context.device_options) options.push_back({key.c_str(), value.c_str()});
   uint32_t count = 0;
   Error error;
   check(api.device->count(&count, &error), error, "device.count");
