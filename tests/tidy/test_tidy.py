@@ -77,6 +77,12 @@ class Tidy(unittest.TestCase):
             self.assertEqual(violations, [])
             self.assertIn(now, remarks[0])
 
+    def test_tightening_lowers_and_drops_but_never_raises_or_adds(self):
+        ratchet = {"source_lines": {"shrank": 700, "grew": 700, "gone": 700}}
+        measured = {metric: {} for metric in tidy.LIMITS}
+        measured["source_lines"] = {"shrank": 650, "grew": 750, "new": 999}
+        self.assertEqual(tidy.tightened(ratchet, measured)["source_lines"], {"shrank": 650, "grew": 700})
+
     def test_files_begin_with_a_comment(self):
         self.finds("core/base/x.h", "#pragma once\n", "core/base/x.h: no_opening_comment 1, at most 0")
         self.finds("plugins/cpu/x.cpp", "#include <string>\n// Late.\n", "no_opening_comment")
