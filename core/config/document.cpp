@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kMaxBytes = size_t{1} << 20;  // a thousand times what a large configuration needs
 constexpr size_t kMaxDepth = 16;               // the schema needs 5; yaml-cpp recurses once a level
+constexpr size_t kMaxEntries = 1024;           // of one map or list: shares and rules of any machine
 
 // Bytes of the scalar at `begin` on its first line, quotes included.
 Span scalar_span(const std::string& text, size_t begin, const std::string& value, bool quoted) {
@@ -30,6 +31,12 @@ Span scalar_span(const std::string& text, size_t begin, const std::string& value
   return {begin, std::min(end, text.size())};
 }
 
+// Valid YAML that is not read; ends the parser's work.
+struct Refusal {
+  Span span;
+  std::string message;
+};
+
 class TreeBuilder final : public YAML::EventHandler {
  public:
   TreeBuilder(size_t offset, Diagnostics& errors) : offset_(offset), errors_(errors) {}
@@ -37,7 +44,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (documents_++ > 0)
-      throw YAML::ParserException(mark, "a second document or text behind the end: one source holds one document");
+      throw Refusal{span_at(mark), "a second document or text behind the end: one source holds one document"};
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -56,12 +63,12 @@ class TreeBuilder final : public YAML::EventHandler {
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
-    open(make(Node::Kind::kList, mark, tag, anchor), mark);
+    open(make(Node::Kind::kList, mark, tag, anchor));
   }
   void OnSequenceEnd() override { close(); }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
-    open(make(Node::Kind::kMap, mark, tag, anchor), mark);
+    open(make(Node::Kind::kMap, mark, tag, anchor));
   }
   void OnMapEnd() override {
     drop_bad_entries(open_.back());
@@ -69,11 +76,16 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
  private:
+  // The character that yaml-cpp's mark, which counts bytes from 0, stands at.
+  Span span_at(const YAML::Mark& mark) const {
+    const size_t begin = offset_ + static_cast<size_t>(std::max(mark.pos, 0));
+    return {begin, begin + 1};
+  }
+
   Node make(Node::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     Node node;
     node.kind = kind;
-    node.span.begin = offset_ + static_cast<size_t>(std::max(mark.pos, 0));
-    node.span.end = node.span.begin + 1;
+    node.span = span_at(mark);
     if (anchor != YAML::NullAnchor)
       errors_.add(node.span, "anchors (&) and aliases (*) are not read", "write the value out");
     if (!tag.empty() && tag != "?" && tag != "!")  // what yaml-cpp says of plain and of quoted values
@@ -81,8 +93,8 @@ class TreeBuilder final : public YAML::EventHandler {
     return node;
   }
 
-  void open(Node node, const YAML::Mark& mark) {
-    if (open_.size() == kMaxDepth) throw YAML::ParserException(mark, cat("nested deeper than ", kMaxDepth, " levels"));
+  void open(Node node) {
+    if (open_.size() == kMaxDepth) throw Refusal{node.span, cat("nested deeper than ", kMaxDepth, " levels")};
     open_.push_back(std::move(node));
   }
 
@@ -98,6 +110,7 @@ class TreeBuilder final : public YAML::EventHandler {
       return;
     }
     Node& parent = open_.back();
+    if (parent.items.size() == kMaxEntries) throw Refusal{node.span, cat("more than ", kMaxEntries, " entries")};
     if (parent.kind == Node::Kind::kMap && parent.keys.size() == parent.items.size()) {
       parent.keys.push_back(std::move(node));
       return;
@@ -192,6 +205,9 @@ std::optional<Node> read_document(size_t offset, Diagnostics& errors) {
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {
     }
+  } catch (const Refusal& refusal) {
+    errors.add(refusal.span, refusal.message);
+    return std::nullopt;
   } catch (const YAML::Exception& exception) {
     add_syntax_error(exception, offset, errors);
     return std::nullopt;

@@ -1,8 +1,9 @@
 // Configuration text as a tree: YAML (and JSON, which is YAML) without the surprises. Floor 2.
 //
 // yaml-cpp is used for its events only. Refused here, with a place: duplicate keys, a second document, anchors and
-// aliases (so no cycles), tags, keys that are not text, invalid UTF-8, control characters, nesting deeper than 16, more
-// than 1 MiB. What a scalar means is not decided here: `010`, `no` and `.nan` stay text until an entry reads them.
+// aliases (so no cycles), tags, keys that are not text, invalid UTF-8, control characters, nesting deeper than 16, maps
+// and lists of more than 1024 entries, more than 1 MiB. What a scalar means is not decided here: `010`, `no` and `.nan`
+// stay text until an entry reads them.
 #pragma once
 #include <optional>
 #include <string>

@@ -12,6 +12,7 @@ namespace {
 // Of a longer line only this many characters around the span are shown.
 constexpr size_t kShownChars = 120;
 constexpr size_t kQuotedBytes = 60;
+constexpr size_t kMaxErrors = 100;  // nobody reads more, and finding the line of each takes time
 
 // Text as the terminal shows it, one element a character: tabs, control characters and bytes that are not UTF-8 become
 // one visible character each, so that the caret stays below its target.
@@ -102,6 +103,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 }
 
 void Diagnostics::add(Span span, const std::string& message, const std::string& hint) {
+  if (++count_ > kMaxErrors) return;
   const Position position = locate(source_.text, span);
   const std::vector<std::string> columns = columns_of(position.text);
   const size_t first =
@@ -122,6 +124,7 @@ std::vector<std::string> Diagnostics::texts() const {
   std::stable_sort(sorted.begin(), sorted.end(), [](const Error& a, const Error& b) { return a.offset < b.offset; });
   std::vector<std::string> out;
   for (Error& error : sorted) out.push_back(std::move(error.text));
+  if (count_ > errors_.size()) out.push_back(cat(source_.name, ": error: ", count_ - errors_.size(), " more errors"));
   return out;
 }
 

@@ -39,8 +39,9 @@ class Diagnostics {
   const Source& source() const { return source_; }
   // hint: what to do, shown behind the caret; may be empty.
   void add(Span span, const std::string& message, const std::string& hint = "");
-  size_t count() const { return errors_.size(); }
-  // Every error complete, as the operator reads it, in the order of the text.
+  size_t count() const { return count_; }
+  // Every error complete, as the operator reads it, in the order of the text. Of more than 100 the first 100 that were
+  // added, and how many are left out.
   std::vector<std::string> texts() const;
 
  private:
@@ -50,6 +51,7 @@ class Diagnostics {
   };
   const Source& source_;
   std::vector<Error> errors_;
+  size_t count_ = 0;
 };
 
 }  // namespace moehost

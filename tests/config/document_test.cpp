@@ -130,6 +130,15 @@ TEST(ConfigDocument, LimitsDepthAndSize) {
   expect_model("model: a\n#" + std::string((1 << 20) - 10, 'x'), "a");
 }
 
+TEST(ConfigDocument, OfMoreThanAHundredMistakesTheFirstAreShown) {
+  std::string text;
+  for (int i = 0; i < 1024; ++i) text += cat("key", i, ": 1\n");
+  const std::vector<std::string> errors = load(text).errors;
+  ASSERT_EQ(errors.size(), 101u);
+  EXPECT_EQ(errors.back(), "t.yaml: error: 924 more errors");
+  expect_error(text + "key: 1\n", "1025:1", "more than 1024 entries");
+}
+
 TEST(ConfigDocument, CountsColumnsInCharactersAndKeepsTheCaretBelow) {
   const ConfigResult result = load("server: {host: größe, prot: 1}");
   ASSERT_EQ(result.errors.size(), 1u);
