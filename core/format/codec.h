@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/base/status.h"
+#include "moehost/codec.hpp"
 
 namespace moehost {
 
@@ -17,13 +18,10 @@ Status decode_blocks(uint32_t format, std::span<const std::byte> blocks, std::sp
 // Errors: kBadModel as above, and for values that are not finite in a format of blocks. [any thread]
 Status encode_blocks(uint32_t format, std::span<const float> values, std::span<std::byte> out);
 
-// IEEE binary16. [any thread]
-float half_to_float(uint16_t bits);
-// To nearest, ties to even; beyond the range infinity; a NaN stays one. [any thread]
-uint16_t float_to_half(float value);
-// The upper half of an f32. [any thread]
-float bfloat_to_float(uint16_t bits);
-// To nearest, ties to even; a NaN stays one. [any thread]
-uint16_t float_to_bfloat(float value);
+// IEEE binary16 and the upper half of an f32; to nearest, ties to even. [any thread]
+using mh::bfloat_to_float;
+using mh::float_to_bfloat;
+using mh::float_to_half;
+using mh::half_to_float;
 
 }  // namespace moehost
