@@ -87,7 +87,6 @@ class Queue {
   QueueError wait(uint64_t timeout_ns);
   Status abort();  // [any]
   Status reset();  // [control]
-  void abandon() { raw_ = nullptr; }  // a lost device: forget without freeing
 
  private:
   friend class DeviceImpl;

@@ -1,3 +1,4 @@
+// Status, mapped files, logging and text for messages. Floor 1.
 #include <fcntl.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>

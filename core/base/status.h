@@ -31,6 +31,7 @@ std::string cat(const Parts&... parts) {
   return std::move(out).str();
 }
 
+// Ok, or a code and a message for people.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -47,6 +48,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
+// A failure whose message is the parts, one after another.
 template <class... Parts>
 Status fail(Code code, const Parts&... parts) {
   return Status(code, cat(parts...));

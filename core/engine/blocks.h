@@ -8,6 +8,7 @@
 
 namespace moehost {
 
+// All blocks of one kv group: which are free. Block ids are 0 .. block_count - 1.
 class BlockPool {
  public:
   BlockPool(uint32_t block_count, uint32_t block_tokens);

@@ -20,11 +20,13 @@
 
 namespace moehost {
 
+// How far loading is.
 struct LoadProgress {
   uint64_t bytes_done = 0, bytes_total = 0;  // of weights
   double seconds = 0;
 };
 
+// One call of generate(): a prompt and how to continue it.
 struct GenerateRequest {
   std::vector<TokenId> prompt;  // not empty
   uint32_t max_tokens = 256;
@@ -32,6 +34,7 @@ struct GenerateRequest {
   bool ignore_end = false;      // go on after end-of-text tokens (benchmarks, tests)
 };
 struct GenerateTimings { double prefill_s = 0, decode_s = 0; uint32_t prompt_tokens = 0, generated_tokens = 0; };
+// What generate() made of a request.
 struct GenerateResult {
   std::vector<TokenId> ids;     // generated, without the end token
   std::string text;             // of ids
@@ -42,6 +45,7 @@ struct GenerateResult {
 // -1 between the chunks of a long prompt (no text) and for text that only the end made certain. Returns false to cancel.
 using TokenCallback = std::function<bool(TokenId id, const std::string& text)>;
 
+// Facts of the loaded model, for people and for /v1/models.
 struct ModelSummary {
   std::string name, architecture, path;
   uint32_t layers = 0, vocab_size = 0, context_length = 0, experts = 0, experts_per_token = 0;
@@ -58,6 +62,7 @@ struct EngineOptions {
   const std::atomic<bool>* cancel = nullptr;             // set from anywhere: load() and generate() end soon
 };
 
+// A loaded model. See the top of the file.
 class Engine {
  public:
   // Places the model without reading weights. A plan that does not fit is a result, not an error.

@@ -21,6 +21,7 @@ struct SamplingParams {
 // kUsage naming the field, the value and the range. NaN fails.
 Status check_sampling(const SamplingParams& params);
 
+// One sequence's source of tokens: parameters and the state of its random numbers.
 class Sampler {
  public:
   explicit Sampler(const SamplingParams& params) : params_(params), state_(params.seed) {}

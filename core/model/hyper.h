@@ -8,7 +8,9 @@
 
 namespace moehost {
 
+// How the angles are stretched for contexts beyond the original one.
 enum class RopeScaling { kNone, kLinear, kYarn };
+// Rotary embedding, as a file describes it.
 struct RopeParameters {
   uint32_t dims = 0;
   double base = 10000;

@@ -12,6 +12,7 @@
 
 namespace moehost {
 
+// One op on one device.
 struct PlacedOp {
   ProgramOp op;                      // values: ids in PlacedProgram::values; weights: already the device's slices
   uint32_t device = 0;               // index in PlacedProgram::devices
@@ -19,6 +20,7 @@ struct PlacedOp {
   std::optional<uint32_t> kv;        // of an attention op: index in PlacedProgram::kvs
 };
 
+// One cache on one device.
 struct PlacedKv {
   uint32_t device = 0;
   mh_kv_desc desc{};
@@ -30,6 +32,7 @@ struct StepLimits {
   uint32_t blocks_per_sequence() const { return (context_tokens + block_tokens - 1) / block_tokens; }
 };
 
+// The whole: devices, values, ops and caches.
 struct PlacedProgram {
   std::vector<std::shared_ptr<Device>> devices;  // in order of first use
   std::vector<Value> values;

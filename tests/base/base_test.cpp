@@ -1,3 +1,4 @@
+// Tests of the base floor.
 #include <gtest/gtest.h>
 
 #include <fstream>
