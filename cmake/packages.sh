@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What ./setup and ./test share: the distribution's packages, and a build. Sourced by bash, from the root of the tree.
 
 # Tools and libraries the build needs, Debian's names (Ubuntu's are the same).

@@ -15,14 +15,15 @@ namespace {
 
 double per_second(uint32_t tokens, double seconds) { return seconds > 0 ? tokens / seconds : 0; }
 
-Result<std::vector<TokenId>> read_prompt(const CommandLine& line, const Engine& engine) {
-  if (const auto path = line.text("ids")) {
-    MOEHOST_ASSIGN(const std::string json, read_text(*path));
-    return parse_ids(json, *path);
-  }
+Result<std::vector<TokenId>> read_ids(const std::string& path) {
+  MOEHOST_ASSIGN(const std::string json, read_text(path));
+  return parse_ids(json, path);
+}
+
+Result<std::vector<TokenId>> encode_prompt(const std::string& text, const Engine& engine) {
   if (!engine.tokenizer())
     return fail(Code::kUsage, "this model has no usable tokenizer: give token ids with --ids instead of -p");
-  return engine.tokenizer()->encode(*line.text("prompt"), {.add_special = true, .parse_special = true});
+  return engine.tokenizer()->encode(text, {.add_special = true, .parse_special = true});
 }
 
 void print_statistics(const GenerateTimings& t) {
@@ -52,14 +53,21 @@ Status run(const CommandLine& line) {
   if (line.has("prompt") == line.has("ids"))
     return fail(Code::kUsage, "one of -p TEXT and --ids FILE is expected");
   MOEHOST_ASSIGN(const Config config, read_model_config(line));
+  GenerateRequest request;
+  // Whatever can be refused is refused before a load that may take minutes.
+  MOEHOST_RETURN_IF_ERROR(sampling_from(line, {}).status());
+  MOEHOST_ASSIGN(request.max_tokens, max_tokens_from(line, config));
+  if (const auto path = line.text("ids")) {
+    MOEHOST_ASSIGN(request.prompt, read_ids(*path));
+  }
+
   std::atomic<bool> cancel{false};
   const InterruptWatch watch([&cancel] { cancel = true; });
   MOEHOST_ASSIGN(const auto engine, load_engine(line, config, {.cancel = &cancel}));
-
-  GenerateRequest request;
-  MOEHOST_ASSIGN(request.sampling, sampling_from(line, config, *engine));
-  MOEHOST_ASSIGN(request.max_tokens, max_tokens_from(line, config));
-  MOEHOST_ASSIGN(request.prompt, read_prompt(line, *engine));
+  MOEHOST_ASSIGN(request.sampling, sampling_from(line, fresh_sampling(config, *engine)));
+  if (const auto text = line.text("prompt")) {
+    MOEHOST_ASSIGN(request.prompt, encode_prompt(*text, *engine));
+  }
   request.ignore_end = line.has("ignore-end");
   const bool json = line.has("json");
   const auto on_token = [&](TokenId, const std::string& text) {

@@ -1,5 +1,6 @@
 // moehost serve: loads the model, prints where it lies, and answers over HTTP until Ctrl-C.
 #include <iostream>
+#include <mutex>
 
 #include "apps/moehost/commands.h"
 #include "apps/moehost/config_options.h"
@@ -25,30 +26,36 @@ Status check_address(const CommandLine& line, const Config& config) {
 Status serve(const CommandLine& line) {
   MOEHOST_ASSIGN(const Config config, read_model_config(line));
   MOEHOST_RETURN_IF_ERROR(check_address(line, config));
-  std::atomic<bool> cancel{false}, drain{false};
-  std::atomic<HttpServer*> listening{nullptr};
+  // Ctrl-C stops loading, or drains a server that answers.
+  std::atomic<bool> cancel{false};
+  std::mutex mutex;
+  HttpServer* answering = nullptr;
+  bool interrupted = false;
   const InterruptWatch watch([&] {
-    drain = true;
-    if (HttpServer* server = listening) {
-      std::cerr << "ending: requests under way are finished, Ctrl-C again stops at once\n";
-      server->drain();
-    } else {
+    const std::lock_guard lock(mutex);
+    interrupted = true;
+    if (!answering) {
       cancel = true;
+    } else {
+      std::cerr << "ending: requests under way are finished, Ctrl-C again stops at once\n";
+      answering->drain();
     }
   });
   MOEHOST_ASSIGN(const auto server, HttpServer::listen(config));
   std::cerr << "listening on " << server->address() << "  (GET /health answers; the model is being loaded)\n";
   LoadView view{.full = true, .cancel = &cancel};
   view.on_progress = [&server](double fraction) { server->set_progress(fraction); };
-  auto engine = load_engine(line, config, view);
-  if (!engine.ok()) return engine.status();
-  server->serve(**engine, cancel);
-  listening = server.get();
-  // A Ctrl-C between the end of loading and now found no server to drain.
-  if (drain) server->drain();
+  MOEHOST_ASSIGN(const auto engine, load_engine(line, config, view));
+  server->serve(*engine, cancel);
   std::cerr << "ready: " << server->address() << "  (POST /generate, GET /health, /ready, /v1/models)\n";
+  {
+    const std::lock_guard lock(mutex);
+    answering = server.get();
+    if (interrupted) server->drain();
+  }
   server->wait();
-  listening = nullptr;
+  const std::lock_guard lock(mutex);
+  answering = nullptr;
   return {};
 }
 

@@ -33,6 +33,7 @@ constexpr uint64_t kBodyBytesPerSecond = 1 << 10;  // after kBodyTime
 constexpr std::chrono::milliseconds kExpireAgain{100};
 constexpr size_t kRequestsPerConnection = 10000;
 constexpr size_t kUnreadBytes = 1 << 20;         // of a stream whose client does not read
+constexpr size_t kLoggedPathBytes = 200;
 constexpr const char* kRetrySeconds = "1";
 
 constexpr auto kAwait = asio::use_awaitable;
@@ -68,13 +69,11 @@ std::string host_without_port(std::string_view host) {
   return std::string(host.starts_with('[') && end != host.npos ? host.substr(1, end - 1) : host.substr(0, end));
 }
 
-Reply error_reply(const ApiError& error, const char* header = nullptr, std::string value = {}) {
-  return {error.status, error_body(error), header, std::move(value)};
-}
-
-// 503: the same request may be sent again.
-Reply retry_reply(const char* code, std::string message) {
-  return error_reply({503, code, std::move(message)}, "Retry-After", kRetrySeconds);
+// Whatever is 503 may be sent again, and says so.
+Reply error_reply(const ApiError& error) {
+  Reply reply{error.status, error_body(error)};
+  if (error.status == 503) reply.header = "Retry-After", reply.header_value = kRetrySeconds;
+  return reply;
 }
 
 }  // namespace
@@ -153,8 +152,8 @@ asio::awaitable<void> Connection::run() {
     }
     shared_.body_bytes -= std::exchange(body_reserved_, 0);
     const std::chrono::duration<double> taken = steady_clock::now() - begin;
-    log::info("server", address_, " ", view(request.method_string()), " ", path_of(view(request.target())), " ", status_,
-              " ", static_cast<int64_t>(taken.count() * 1000), " ms");
+    log::info("server", address_, " ", view(request.method_string()), " ",
+              path_of(view(request.target())).substr(0, kLoggedPathBytes), " ", status_, " ", static_cast<int64_t>(taken.count() * 1000), " ms");
   }
   co_await close_gently();
 }
@@ -171,6 +170,7 @@ asio::awaitable<void> Connection::close_gently() {
 }
 
 asio::awaitable<bool> Connection::wait_for_request() {
+  if (shared_.draining) co_return false;
   if (buffer_.size() > 0) co_return true;
   error_code error;
   idle_ = true;
@@ -249,7 +249,7 @@ std::optional<Reply> Connection::plain_reply(const Request& request) const {
   if (!reading && path != "/generate") return error_reply({404, "not_found", cat("no such path: ", printable(path))});
   if (reading ? request.method() != http::verb::get && !head_only_ : request.method() != http::verb::post) {
     const char* allowed = reading ? "GET, HEAD" : "POST";
-    return error_reply({405, "method_not_allowed", cat(path, " takes ", allowed)}, "Allow", allowed);
+    return Reply{405, error_body({405, "method_not_allowed", cat(path, " takes ", allowed)}), "Allow", allowed};
   }
   if (path == "/health") {
     const ordered_json body = {{"status", "ok"}, {"model_loaded", shared_.engine != nullptr}};
@@ -266,9 +266,10 @@ std::optional<Reply> Connection::plain_reply(const Request& request) const {
     return Reply{200, body.dump()};
   }
   if (!shared_.engine)
-    return retry_reply("model_loading", cat("the model is being loaded: ", static_cast<int>(shared_.progress * 100), " %"));
+    return error_reply(
+        {503, "model_loading", cat("the model is being loaded: ", static_cast<int>(shared_.progress * 100), " %")});
   if (path == "/ready") return Reply{200, R"({"status":"ready"})"};
-  if (shared_.draining) return retry_reply("shutting_down", "the server is shutting down");
+  if (shared_.draining) return error_reply({503, "shutting_down", "the server is shutting down"});
   return std::nullopt;
 }
 
@@ -303,7 +304,7 @@ asio::awaitable<void> Connection::generate(const Request& request) {
   };
   if (!shared_.queue->submit(stream->job)) {
     stream->job = nullptr;
-    const Reply reply = retry_reply("queue_full", "too many requests wait: try again later");
+    const Reply reply = error_reply({503, "queue_full", "too many requests wait: try again later"});
     co_return co_await send(reply);
   }
   watch_for_close(stream);

@@ -25,8 +25,8 @@ SamplingParams fresh_sampling(const Config& config, const Engine& engine) {
   return params;
 }
 
-Result<SamplingParams> sampling_from(const CommandLine& line, const Config& config, const Engine& engine) {
-  SamplingParams params = fresh_sampling(config, engine);
+Result<SamplingParams> sampling_from(const CommandLine& line, const SamplingParams& defaults) {
+  SamplingParams params = defaults;
   const std::pair<const char*, double*> numbers[] = {{"temperature", &params.temperature},
                                                      {"top-p", &params.top_p},
                                                      {"min-p", &params.min_p},

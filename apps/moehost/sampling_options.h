@@ -9,8 +9,8 @@ namespace moehost {
 
 // --max-tokens, --temperature, --top-k, --top-p, --min-p, --repetition-penalty, --seed.
 std::vector<OptionSpec> sampling_options();
-// Checked (kUsage). Without a seed in line and config a new one is drawn.
-Result<SamplingParams> sampling_from(const CommandLine& line, const Config& config, const Engine& engine);
+// What the line says over the defaults, checked (kUsage).
+Result<SamplingParams> sampling_from(const CommandLine& line, const SamplingParams& defaults);
 Result<uint32_t> max_tokens_from(const CommandLine& line, const Config& config);
 
 // The defaults of a request that says nothing: of config and model, with a fresh seed where none is set.

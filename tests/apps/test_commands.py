@@ -163,7 +163,7 @@ class Plan(ProgramTest):
         self.assertRegex(out, r"(?m)^ *cpu:0 .*\n(.*\n)* *reference:0 ")
 
     def test_what_does_not_fit_says_so_and_exits_71(self):
-        done = moehost("plan", TINY, "--json", "--set", "device_options.cpu.memory_limit=64KiB")
+        done = moehost("plan", TINY, "--json", "--set", "device_options.cpu.memory_limit=65536")
         self.assertEqual(done.returncode, 71, done.stdout + done.stderr)
         self.assertIs(json.loads(done.stdout)["fits"], False)
         self.assertIn("cpu:0", done.stderr)
