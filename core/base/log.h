@@ -1,4 +1,5 @@
-// Logging facade: one line a call to standard error, thread-safe. The library behind it stays out of our headers. Floor 1.
+// Logging facade: one line a call to standard error, thread-safe. The library behind it stays out of our headers.
+// Floor 1.
 #pragma once
 #include <string_view>
 
@@ -15,15 +16,23 @@ void write(Level level, std::string_view component, std::string_view text);
 
 // One line of that level: the parts, printed one after another. [any thread]
 template <class... Parts>
-void error(std::string_view component, const Parts&... parts) { write(Level::kError, component, cat(parts...)); }
+void error(std::string_view component, const Parts&... parts) {
+  write(Level::kError, component, cat(parts...));
+}
 // As error.
 template <class... Parts>
-void warning(std::string_view component, const Parts&... parts) { write(Level::kWarning, component, cat(parts...)); }
+void warning(std::string_view component, const Parts&... parts) {
+  write(Level::kWarning, component, cat(parts...));
+}
 // As error.
 template <class... Parts>
-void info(std::string_view component, const Parts&... parts) { write(Level::kInfo, component, cat(parts...)); }
+void info(std::string_view component, const Parts&... parts) {
+  write(Level::kInfo, component, cat(parts...));
+}
 // As error; dropped by default.
 template <class... Parts>
-void debug(std::string_view component, const Parts&... parts) { write(Level::kDebug, component, cat(parts...)); }
+void debug(std::string_view component, const Parts&... parts) {
+  write(Level::kDebug, component, cat(parts...));
+}
 
 }  // namespace moehost::log

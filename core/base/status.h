@@ -76,8 +76,8 @@ class [[nodiscard]] Result {
 }  // namespace moehost
 
 // Returns the failure of a Status expression to the caller.
-#define MOEHOST_RETURN_IF_ERROR(expression)                                                         \
-  do {                                                                                              \
+#define MOEHOST_RETURN_IF_ERROR(expression)                                                           \
+  do {                                                                                                \
     if (::moehost::Status moehost_status = (expression); !moehost_status.ok()) return moehost_status; \
   } while (0)
 #define MOEHOST_CONCAT2_(a, b) a##b
@@ -91,8 +91,7 @@ class [[nodiscard]] Result {
   declaration = *std::move(result)
 
 // Our own mistakes only, never input. Stays on in release.
-#define MOEHOST_CHECK(condition) \
-  ((condition) ? void() : ::moehost::check_failed(__FILE__, __LINE__, #condition))
+#define MOEHOST_CHECK(condition) ((condition) ? void() : ::moehost::check_failed(__FILE__, __LINE__, #condition))
 namespace moehost {
 [[noreturn]] void check_failed(const char* file, int line, const char* condition);
 }

@@ -32,8 +32,8 @@ Result<std::unique_ptr<Prepared>> prepare(const Config& config, const EngineOpti
   MOEHOST_ASSIGN(GgufFile file, GgufFile::open(config.model));
   MOEHOST_ASSIGN(Program program, build_program(file));
   RegistryOptions plugins;
-  plugins.folder = !options.plugin_folder.empty() ? options.plugin_folder
-                                                  : config.plugin_folder.value_or(default_plugin_folder());
+  plugins.folder =
+      !options.plugin_folder.empty() ? options.plugin_folder : config.plugin_folder.value_or(default_plugin_folder());
   plugins.extra_folders = options.extra_plugin_folders;
   plugins.allowed = config.plugins;
   MOEHOST_ASSIGN(std::shared_ptr<Registry> registry, Registry::discover(plugins));
@@ -111,8 +111,10 @@ Result<std::unique_ptr<Engine>> Engine::load(const Config& config, const EngineO
                                                    std::move(weights.kvs), options.step_timeout_s));
   const StepLimits& l = state->limits();
   state->blocks = std::make_unique<BlockPool>(l.blocks_per_sequence() * l.max_sequences, l.block_tokens);
-  if (auto tokenizer = load_tokenizer(config.model); tokenizer.ok()) state->tokenizer = *std::move(tokenizer);
-  else log::warning("engine", "no tokenizer: ", tokenizer.status().message());
+  if (auto tokenizer = load_tokenizer(config.model); tokenizer.ok())
+    state->tokenizer = *std::move(tokenizer);
+  else
+    log::warning("engine", "no tokenizer: ", tokenizer.status().message());
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 

@@ -31,18 +31,22 @@ struct GenerateRequest {
   std::vector<TokenId> prompt;  // not empty
   uint32_t max_tokens = 256;
   SamplingParams sampling;
-  bool ignore_end = false;      // go on after end-of-text tokens (benchmarks, tests)
+  bool ignore_end = false;  // go on after end-of-text tokens (benchmarks, tests)
 };
-struct GenerateTimings { double prefill_s = 0, decode_s = 0; uint32_t prompt_tokens = 0, generated_tokens = 0; };
+struct GenerateTimings {
+  double prefill_s = 0, decode_s = 0;
+  uint32_t prompt_tokens = 0, generated_tokens = 0;
+};
 // What generate() made of a request.
 struct GenerateResult {
-  std::vector<TokenId> ids;     // generated, without the end token
-  std::string text;             // of ids
-  std::string finish_reason;    // "stop" | "length" | "cancelled"
+  std::vector<TokenId> ids;   // generated, without the end token
+  std::string text;           // of ids
+  std::string finish_reason;  // "stop" | "length" | "cancelled"
   GenerateTimings timings;
 };
-// Called on the calling thread, in order, with every generated token and the text that became certain (may be empty). id is
-// -1 between the chunks of a long prompt (no text) and for text that only the end made certain. Returns false to cancel.
+// Called on the calling thread, in order, with every generated token and the text that became certain (may be empty).
+// id is -1 between the chunks of a long prompt (no text) and for text that only the end made certain. Returns false to
+// cancel.
 using TokenCallback = std::function<bool(TokenId id, const std::string& text)>;
 
 // Facts of the loaded model, for people and for /v1/models.
@@ -54,9 +58,9 @@ struct ModelSummary {
 
 // Where the engine finds plugins besides the config: tests add folders.
 struct EngineOptions {
-  std::string plugin_folder;                // empty: config's, else default_plugin_folder()
+  std::string plugin_folder;  // empty: config's, else default_plugin_folder()
   std::vector<std::string> extra_plugin_folders;
-  double step_timeout_s = 600;              // a step later than this is aborted
+  double step_timeout_s = 600;                           // a step later than this is aborted
   std::function<void(const LoadProgress&)> on_progress;  // from load(), a few times a second
   std::function<void(const Plan&)> on_plan;              // from load(), before weights are read
   const std::atomic<bool>* cancel = nullptr;             // set from anywhere: load() and generate() end soon

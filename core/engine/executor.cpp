@@ -159,8 +159,10 @@ void Executor::fill_step(const StepInput& input) {
 
 Status Executor::submit() {
   for (auto& lane : lanes_) {
-    if (lane->relay) registry_.fence_signal(&lane->relay->doorbell, serial_);
-    else MOEHOST_RETURN_IF_ERROR(lane->queue->submit(lane->programs[0].get()));
+    if (lane->relay)
+      registry_.fence_signal(&lane->relay->doorbell, serial_);
+    else
+      MOEHOST_RETURN_IF_ERROR(lane->queue->submit(lane->programs[0].get()));
   }
   return {};
 }
@@ -171,7 +173,8 @@ Status Executor::finish() {
     const int32_t rc = registry_.fence_wait(fence(placement_.cut.done_fence(d)), serial_,
                                             static_cast<uint64_t>(step_timeout_s_ * static_cast<double>(kSecond)));
     if (rc == MH_TIMEOUT)
-      return fail(Code::kUnavailable, lanes_[d]->device->name(), " did not finish a step within ", step_timeout_s_, " s");
+      return fail(Code::kUnavailable, lanes_[d]->device->name(), " did not finish a step within ", step_timeout_s_,
+                  " s");
     if (rc != MH_OK) return fail(Code::kUnavailable, lanes_[d]->device->name(), " failed in a step");
   }
   return {};

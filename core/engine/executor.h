@@ -32,8 +32,8 @@ class Executor {
   ~Executor();
 
   // One step; returns logits [outputs, vocab], valid until the next call. One caller at a time. On failure
-  // (kUnavailable with device, op and the plugin's text) the devices are reset and the next step may run; blocks that the
-  // step wrote are undefined. After a device is lost every call fails.
+  // (kUnavailable with device, op and the plugin's text) the devices are reset and the next step may run; blocks that
+  // the step wrote are undefined. After a device is lost every call fails.
   Result<std::span<float>> run(const StepInput& input);
 
  private:

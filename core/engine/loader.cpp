@@ -48,8 +48,8 @@ class Loader {
  private:
   void work(LoadedWeights& out) {
     for (size_t i = next_++; i < p_.ops.size(); i = next_++) {
-      Status status = options_.cancel && *options_.cancel ? fail(Code::kInterrupted, "loading was cancelled")
-                                                          : load_one(i, out);
+      Status status =
+          options_.cancel && *options_.cancel ? fail(Code::kInterrupted, "loading was cancelled") : load_one(i, out);
       const std::lock_guard lock(mutex_);
       if (!status.ok() && status_.ok()) status_ = status;
       if (!status_.ok()) return;
@@ -69,7 +69,8 @@ class Loader {
       if (!bytes.ok()) return bytes.status().in(placed.op.name);
       w->owned = std::make_shared<const std::vector<std::byte>>(*std::move(bytes));
       w->slabs.clear();
-      for (uint32_t s = 0; s < w->slab_count; ++s) w->slabs.push_back(w->owned->data() + s * w->rows * w->row_stride_bytes);
+      for (uint32_t s = 0; s < w->slab_count; ++s)
+        w->slabs.push_back(w->owned->data() + s * w->rows * w->row_stride_bytes);
       made = true;
     }
     OpDescription description = made ? OpDescription(p_, complete) : placement_.descriptions[i];

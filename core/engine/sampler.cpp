@@ -50,7 +50,9 @@ Result<TokenId> Sampler::sample(std::span<float> logits, std::span<const TokenId
   // Candidates from the most likely down; ties to the lowest id.
   order_.resize(logits.size());
   std::iota(order_.begin(), order_.end(), 0u);
-  const auto more_likely = [&](uint32_t a, uint32_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; };
+  const auto more_likely = [&](uint32_t a, uint32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  };
   size_t count = params_.top_k ? std::min<size_t>(params_.top_k, order_.size()) : order_.size();
   std::partial_sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(count), order_.end(), more_likely);
   std::vector<double> p(count);

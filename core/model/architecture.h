@@ -12,7 +12,7 @@ Result<Program> build_program(const GgufFile& file);
 mh_route_params softmax_router(const HyperParameters& h);
 
 // One a file, in the file of that name.
-Result<Program> build_llama(ProgramBuilder& b, const HyperParameters& h);      // llama.cpp of this folder: dense, Mixtral
+Result<Program> build_llama(ProgramBuilder& b, const HyperParameters& h);  // llama.cpp of this folder: dense, Mixtral
 Result<Program> build_qwen3moe(ProgramBuilder& b, const HyperParameters& h);   // Qwen3-MoE
 Result<Program> build_deepseek2(ProgramBuilder& b, const HyperParameters& h);  // DeepSeek V2, V3, R1 and their like
 

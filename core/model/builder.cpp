@@ -180,8 +180,10 @@ ValueId ProgramBuilder::embed(float factor) {
 ValueId ProgramBuilder::rms_norm(ValueId x, const std::string& name, float eps, ValueId into) {
   const mh_value v = view(x);
   std::optional<Weight> w;
-  if (const GgufTensor* t = tensor(name)) w = vector_weight(*t, v.cols);
-  else refuse("the tensor ", full_name(name), ".weight is missing");
+  if (const GgufTensor* t = tensor(name))
+    w = vector_weight(*t, v.cols);
+  else
+    refuse("the tensor ", full_name(name), ".weight is missing");
   const ValueId out = into == kFresh ? make(name, v.groups, v.cols) : into;
   ProgramOp& op = add_op(name, MH_OP_RMS_NORM, {x}, {out});
   op.weights = {std::move(w)};
@@ -268,7 +270,8 @@ Weight ProgramBuilder::expert_weight(const std::string& name, const std::string&
   Weight all = weight(name + ".0", rows, cols);
   for (uint32_t e = 1; e < experts; ++e) {
     const Weight one = weight(cat(name, ".", e), rows, cols);
-    if (one.format != all.format) refuse(one.name, " is ", format_name(one.format), ", ", all.name, " is ", format_name(all.format));
+    if (one.format != all.format)
+      refuse(one.name, " is ", format_name(one.format), ", ", all.name, " is ", format_name(all.format));
     all.slabs.insert(all.slabs.end(), one.slabs.begin(), one.slabs.end());
   }
   all.slab_count = experts;

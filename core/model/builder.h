@@ -36,10 +36,10 @@ class ProgramBuilder {
 
   // ---- ops. `into`: an existing value or window to write; default: a fresh one.
   static constexpr ValueId kFresh = UINT32_MAX;
-  ValueId embed(float factor = 1);                                                        // token_embd -> [T, D]
+  ValueId embed(float factor = 1);  // token_embd -> [T, D]
   ValueId rms_norm(ValueId x, const std::string& weight, float eps, ValueId into = kFresh);
-  ValueId linear(ValueId x, const std::string& weight, uint32_t out_cols);                // + "weight.bias" if present
-  ValueId head_linear(ValueId x, Weight weight, ValueId into = kFresh);                   // [T, H, I] -> [T, H, O]
+  ValueId linear(ValueId x, const std::string& weight, uint32_t out_cols);  // + "weight.bias" if present
+  ValueId head_linear(ValueId x, Weight weight, ValueId into = kFresh);     // [T, H, I] -> [T, H, O]
   ValueId rope(ValueId x, const RopeTable& table, bool interleaved, ValueId into = kFresh);  // the first 2 * table dims
   // q [T, H, Ck]; k [T, KV, Ck]; v [T, KV, Cv], or kFresh when V is the first value_cols columns of K.
   ValueId attention(ValueId q, ValueId k, ValueId v, uint32_t value_cols, float scale);
@@ -75,7 +75,8 @@ class ProgramBuilder {
   ProgramOp& add_op(const std::string& name, uint32_t kind, std::vector<ValueId> inputs, std::vector<ValueId> outputs);
   Weight vector_weight(const GgufTensor& tensor, uint64_t elements);
   std::optional<Weight> bias(const std::string& name, uint64_t elements, uint32_t slabs);
-  Weight expert_weight(const std::string& name, const std::string& fused, uint64_t fused_row, uint64_t rows, uint64_t cols);
+  Weight expert_weight(const std::string& name, const std::string& fused, uint64_t fused_row, uint64_t rows,
+                       uint64_t cols);
   const mh_value& view(ValueId id) const { return program_.values[id].view; }
 
   const GgufFile& file_;

@@ -36,11 +36,12 @@ Status check_latent(const HyperParameters& h) {
 
 // The up-projections of the latent for every head: key [R, nope] (transposed, as queries are multiplied by it) and
 // value [value_dim, R].
-struct LatentWeights { Weight key, value; };
+struct LatentWeights {
+  Weight key, value;
+};
 LatentWeights latent_weights(ProgramBuilder& b, const HyperParameters& h) {
   const uint32_t H = h.heads, R = h.kv_lora_rank, V = h.latent_value_dim, nope = h.latent_key_dim - h.rope.dims;
-  if (!b.has("attn_kv_b"))
-    return {b.weight("attn_k_b", R, nope, H), b.weight("attn_v_b", V, R, H)};
+  if (!b.has("attn_kv_b")) return {b.weight("attn_k_b", R, nope, H), b.weight("attn_v_b", V, R, H)};
   // Older files hold both in one tensor [H * (nope + V), R]: V is a part of it, the keys must be transposed.
   const Weight both = b.weight("attn_kv_b", uint64_t{H} * (nope + V), R);
   LatentWeights out;

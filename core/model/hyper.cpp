@@ -20,8 +20,7 @@ class KeyReader {
     return read(key, absent, [&](const std::string& full) -> Result<std::optional<uint32_t>> {
       MOEHOST_ASSIGN(const auto value, file_.get_uint(full));
       if (!value) return std::optional<uint32_t>();
-      if (*value < lo || *value > hi)
-        return fail(Code::kBadModel, full, " is ", *value, ", allowed: ", lo, " to ", hi);
+      if (*value < lo || *value > hi) return fail(Code::kBadModel, full, " is ", *value, ", allowed: ", lo, " to ", hi);
       return std::optional<uint32_t>(static_cast<uint32_t>(*value));
     });
   }
@@ -71,8 +70,10 @@ void read_rope(KeyReader& keys, const HyperParameters& h, RopeParameters& rope) 
   rope.dims = keys.count("rope.dimension_count", 2, kMaxDim, dims ? std::optional<uint32_t>(dims) : std::nullopt);
   rope.base = keys.number("rope.freq_base", 1, 1e12, 10000.0);
   const std::string scaling = keys.text("rope.scaling.type");
-  if (scaling == "linear") rope.scaling = RopeScaling::kLinear;
-  else if (scaling == "yarn") rope.scaling = RopeScaling::kYarn;
+  if (scaling == "linear")
+    rope.scaling = RopeScaling::kLinear;
+  else if (scaling == "yarn")
+    rope.scaling = RopeScaling::kYarn;
   else if (!scaling.empty() && scaling != "none")
     keys.refuse(keys.prefix(), "rope.scaling.type is '", scaling, "', known: none, linear, yarn");
   if (rope.dims % 2) keys.refuse(keys.prefix(), "rope.dimension_count is ", rope.dims, ", must be even");
@@ -100,7 +101,8 @@ void read_experts(KeyReader& keys, HyperParameters& h) {
   h.expert_scale = static_cast<float>(keys.number("expert_weights_scale", 0, 1e4, 1.0));
   if (h.expert_scale == 0) h.expert_scale = 1;  // writers put 0 for "not scaled"
   if (h.experts % h.expert_groups)
-    keys.refuse(keys.prefix(), "expert_count is ", h.experts, ", not a multiple of expert_group_count ", h.expert_groups);
+    keys.refuse(keys.prefix(), "expert_count is ", h.experts, ", not a multiple of expert_group_count ",
+                h.expert_groups);
   else if (h.experts_per_token > h.experts / h.expert_groups * h.expert_groups_kept)
     keys.refuse(keys.prefix(), "expert_used_count is ", h.experts_per_token, ", more than the kept groups hold");
 }
@@ -140,9 +142,12 @@ Result<HyperParameters> read_hyper_parameters(const GgufFile& file) {
   h.context_length = keys.count("context_length", 1, kMaxContext);
   h.ffn_dim = keys.count("feed_forward_length", 0, kMaxDim, 0);
   const GgufTensor* embedding = file.tensor("token_embd.weight");
-  if (!embedding) keys.refuse("the tensor token_embd.weight is missing");
-  else if (embedding->shape[1] > kMaxVocab) keys.refuse("token_embd.weight has ", embedding->shape[1], " rows");
-  else h.vocab_size = static_cast<uint32_t>(embedding->shape[1]);
+  if (!embedding)
+    keys.refuse("the tensor token_embd.weight is missing");
+  else if (embedding->shape[1] > kMaxVocab)
+    keys.refuse("token_embd.weight has ", embedding->shape[1], " rows");
+  else
+    h.vocab_size = static_cast<uint32_t>(embedding->shape[1]);
   read_attention(keys, h);
   read_rope(keys, h, h.rope);
   read_experts(keys, h);
@@ -165,7 +170,7 @@ RopeTable make_rope_table(const RopeParameters& rope, std::span<const float> div
     high = std::min(d - 1, std::ceil(correction(rope.beta_slow)));
     if (low == high) high += 0.001;
     // With mscale_all_dim given, files mean mscale = mscale_all_dim: the quotient of the two magnitudes is 1.
-    table.magnitude = static_cast<float>(rope.attention_factor  ? rope.attention_factor
+    table.magnitude = static_cast<float>(rope.attention_factor ? rope.attention_factor
                                          : rope.log_multiplier ? 1.0
                                                                : yarn_magnitude(rope.factor, 1));
   } else if (rope.attention_factor) {

@@ -1,7 +1,8 @@
 // A model as a Program: a flat list of ops over values, with its weights described but not read. Floor 3.
 //
-// Op kinds, parameter structs and the meaning of values are those of the device ABI (moehost/ops.h): what an architecture
-// builds here is what a backend sees. Pointers in the parameter structs (kv, expert ids) stay NULL until placement.
+// Op kinds, parameter structs and the meaning of values are those of the device ABI (moehost/ops.h): what an
+// architecture builds here is what a backend sees. Pointers in the parameter structs (kv, expert ids) stay NULL until
+// placement.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -45,9 +46,9 @@ using Params = std::variant<std::monostate, mh_embed_params, mh_rms_norm_params,
 enum class Part { kDense, kExperts };
 
 struct ProgramOp {
-  std::string name;    // "blk.3.attn_q", "blk.3.experts"
-  uint32_t kind = 0;   // MH_OP_*
-  int32_t layer = 0;   // -1: before the first layer; layers: after the last
+  std::string name;   // "blk.3.attn_q", "blk.3.experts"
+  uint32_t kind = 0;  // MH_OP_*
+  int32_t layer = 0;  // -1: before the first layer; layers: after the last
   Part part = Part::kDense;
   std::vector<ValueId> inputs, outputs;
   std::vector<std::optional<Weight>> weights;  // by slot
@@ -67,8 +68,8 @@ struct Program {
   std::vector<Value> values;
   std::vector<ProgramOp> ops;  // in an order in which they can run
   std::vector<KvGroup> kv_groups;
-  ValueId logits = 0;                   // [R, vocab]
-  std::vector<ValueId> layer_outputs;   // [T, model_dim]: the embedding, then each layer's output
+  ValueId logits = 0;                  // [R, vocab]
+  std::vector<ValueId> layer_outputs;  // [T, model_dim]: the embedding, then each layer's output
 };
 
 }  // namespace moehost

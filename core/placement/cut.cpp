@@ -98,8 +98,10 @@ class Cutter {
     join(knowledge_[d], sent_[writer]);
   }
   void signal(uint32_t d, uint32_t fence) {
-    if (out_.relayed[d]) program(d).signals.push_back(fence);
-    else program(d).items.push_back({MH_ITEM_SIGNAL, fence});
+    if (out_.relayed[d])
+      program(d).signals.push_back(fence);
+    else
+      program(d).items.push_back({MH_ITEM_SIGNAL, fence});
   }
   CutProgram& program(uint32_t d) { return out_.programs[current_[d]]; }
   void open_segment(uint32_t d) {
@@ -137,26 +139,31 @@ class Cutter {
   }
 
   struct Use {
-    std::vector<uint32_t> ops;      // that touch the root, in order
+    std::vector<uint32_t> ops;  // that touch the root, in order
     std::vector<uint32_t> writers;
     bool host = false;
   };
   // A piece of the arena, and the last op a device that touches what lies in it.
-  struct Region { uint64_t offset, bytes; Clock last; };
+  struct Region {
+    uint64_t offset, bytes;
+    Clock last;
+  };
 
   // Boundaries in order of first use; one takes the place of another that is known to be done with before.
   void lay_out_boundaries() {
     std::map<ValueId, Use> uses;
     for (uint32_t i = 0; i < p_.ops.size(); ++i) {
       for (const ValueId id : p_.ops[i].op.inputs) uses[root(id)].ops.push_back(i);
-      for (const ValueId id : p_.ops[i].op.outputs) uses[root(id)].ops.push_back(i), uses[root(id)].writers.push_back(i);
+      for (const ValueId id : p_.ops[i].op.outputs)
+        uses[root(id)].ops.push_back(i), uses[root(id)].writers.push_back(i);
     }
     uses[root(p_.logits)].host = true;
     for (const ValueId id : captured_) uses[root(id)].host = true;
     std::vector<std::pair<uint32_t, ValueId>> order;
     for (const auto& [id, use] : uses) {
       const uint32_t first = program_of_[use.ops.front()];
-      const bool crosses = std::any_of(use.ops.begin(), use.ops.end(), [&](uint32_t i) { return program_of_[i] != first; });
+      const bool crosses =
+          std::any_of(use.ops.begin(), use.ops.end(), [&](uint32_t i) { return program_of_[i] != first; });
       if (crosses || use.host) order.emplace_back(use.ops.front(), id);
     }
     std::sort(order.begin(), order.end());
@@ -187,7 +194,8 @@ class Cutter {
     b.offset = best->offset;
     for (size_t prog = 0; prog < out_.programs.size(); ++prog)
       for (const CutItem& item : out_.programs[prog].items)
-        if (item.what == MH_ITEM_OP && std::find(use.writers.begin(), use.writers.end(), item.index) != use.writers.end())
+        if (item.what == MH_ITEM_OP &&
+            std::find(use.writers.begin(), use.writers.end(), item.index) != use.writers.end())
           b.written_by[prog] = true;
     out_.boundaries.push_back(std::move(b));
   }
@@ -199,7 +207,7 @@ class Cutter {
   std::vector<std::vector<uint32_t>> needs_;  // by op: writers on other devices to wait for
   std::vector<uint32_t> fence_of_;            // by op: the fence raised after it
   std::vector<uint32_t> current_;             // by device: its open program
-  std::vector<Clock> knowledge_;     // by device
+  std::vector<Clock> knowledge_;              // by device
   std::map<uint32_t, Clock> sent_;            // by op with a fence: what a waiter learns
   std::vector<Clock> known_before_;           // by op
   std::vector<uint32_t> program_of_;          // by op
@@ -232,7 +240,8 @@ ProgramDescription::ProgramDescription(const PlacedProgram& program, const CutRe
     if (root == id) {
       if (const int32_t b = cut.boundary_of(root); b >= 0) {
         const Boundary& boundary = cut.boundaries[static_cast<size_t>(b)];
-        bindings_.push_back({at, !boundary.written_by[index], binding.arena, boundary.offset, boundary.row_stride_bytes});
+        bindings_.push_back(
+            {at, !boundary.written_by[index], binding.arena, boundary.offset, boundary.row_stride_bytes});
       }
     }
     return local[id] = at;

@@ -53,7 +53,8 @@ OpDescription::OpDescription(const PlacedProgram& program, const PlacedOp& place
   }
   p.desc.params = std::visit(
       [](const auto& value) -> const void* {
-        return std::is_same_v<std::decay_t<decltype(value)>, std::monostate> ? nullptr : static_cast<const void*>(&value);
+        return std::is_same_v<std::decay_t<decltype(value)>, std::monostate> ? nullptr
+                                                                             : static_cast<const void*>(&value);
       },
       p.params);
 }

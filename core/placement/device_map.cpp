@@ -33,7 +33,8 @@ std::vector<ExpertPart> make_parts(const std::vector<size_t>& owner, const std::
   std::vector<ExpertPart> parts;
   std::vector<int32_t> cut;
   std::vector<std::vector<int32_t>> whole(devices.size());
-  for (size_t e = 0; e < owner.size(); ++e) (owner[e] == kCut ? cut : whole[owner[e]]).push_back(static_cast<int32_t>(e));
+  for (size_t e = 0; e < owner.size(); ++e)
+    (owner[e] == kCut ? cut : whole[owner[e]]).push_back(static_cast<int32_t>(e));
   for (size_t d = 0; d < devices.size(); ++d)
     if (!whole[d].empty()) parts.push_back({devices[d], whole[d], 0});
   if (cut.empty()) return parts;
@@ -56,7 +57,8 @@ Result<std::vector<std::vector<ExpertPart>>> resolve_experts(const ExpertMap& ma
   std::vector<std::vector<size_t>> owner(program.layers);  // by layer and expert
   std::vector<size_t> by_unit;
   if (map.split == Split::kLayers) {
-    MOEHOST_ASSIGN(by_unit, owners(shares, static_cast<uint32_t>(moe_layers.size()), "device_map.expert_layers", "MoE layers"));
+    MOEHOST_ASSIGN(by_unit,
+                   owners(shares, static_cast<uint32_t>(moe_layers.size()), "device_map.expert_layers", "MoE layers"));
   } else if (map.split == Split::kExperts) {
     MOEHOST_ASSIGN(by_unit, owners(shares, program.experts, "device_map.expert_layers", "experts"));
   }
@@ -77,9 +79,9 @@ Result<std::vector<std::vector<ExpertPart>>> resolve_experts(const ExpertMap& ma
       }
     }
     if (!matched)
-      return fail(Code::kBadConfig, rule.where.empty() ? "" : rule.where + ": ", "this rule matches no expert: the model has ",
-                  program.layers, " layers (MoE layers ", moe_layers.front(), " to ", moe_layers.back(), ") and ",
-                  program.experts, " experts, counted from 0");
+      return fail(Code::kBadConfig, rule.where.empty() ? "" : rule.where + ": ",
+                  "this rule matches no expert: the model has ", program.layers, " layers (MoE layers ",
+                  moe_layers.front(), " to ", moe_layers.back(), ") and ", program.experts, " experts, counted from 0");
   }
   std::vector<std::vector<ExpertPart>> out(program.layers);
   for (uint32_t l : moe_layers) out[l] = make_parts(owner[l], devices, shares);

@@ -19,15 +19,15 @@ struct ExpertPart {
 };
 
 struct LayerMap {
-  DeviceName dense;                  // attention, norms, router, shared experts
-  DeviceName attention;              // the attention op itself, where the cache is
-  std::vector<ExpertPart> experts;   // in listed order; empty in a dense layer
+  DeviceName dense;                 // attention, norms, router, shared experts
+  DeviceName attention;             // the attention op itself, where the cache is
+  std::vector<ExpertPart> experts;  // in listed order; empty in a dense layer
 };
 
 struct ResolvedMap {
   std::vector<LayerMap> layers;
   DeviceName embedding, head;
-  std::vector<std::string> notes;    // ratios reached by rounding
+  std::vector<std::string> notes;  // ratios reached by rounding
 };
 
 // default_dense: where attention goes when the map does not say. Errors: kBadConfig naming the entry: more devices than

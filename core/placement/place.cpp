@@ -108,7 +108,9 @@ class Placer {
     return {};
   }
 
-  struct Columns { uint64_t lo, hi; };
+  struct Columns {
+    uint64_t lo, hi;
+  };
 
   // The columns of expert_dim that every part takes: all, or its share in units that every device can slice.
   Result<std::vector<Columns>> cut_columns(const ProgramOp& op, const std::vector<ExpertPart>& parts) {
@@ -139,7 +141,8 @@ class Placer {
       ++cut;
       out.push_back({lo, at});
       if (notes_ && (noted_.empty() || noted_ == op.name)) {  // the layers are alike: one says it
-        notes_->push_back(cat(op.name, ": ", parts[i].device.text(), " takes columns ", lo, " to ", at - 1, " of ", columns));
+        notes_->push_back(
+            cat(op.name, ": ", parts[i].device.text(), " takes columns ", lo, " to ", at - 1, " of ", columns));
         noted_ = op.name;
       }
     }

@@ -14,10 +14,10 @@ namespace moehost {
 
 // One op on one device.
 struct PlacedOp {
-  ProgramOp op;                      // values: ids in PlacedProgram::values; weights: already the device's slices
-  uint32_t device = 0;               // index in PlacedProgram::devices
-  std::vector<int32_t> expert_ids;   // of an experts op
-  std::optional<uint32_t> kv;        // of an attention op: index in PlacedProgram::kvs
+  ProgramOp op;                     // values: ids in PlacedProgram::values; weights: already the device's slices
+  uint32_t device = 0;              // index in PlacedProgram::devices
+  std::vector<int32_t> expert_ids;  // of an experts op
+  std::optional<uint32_t> kv;       // of an attention op: index in PlacedProgram::kvs
 };
 
 // One cache on one device.
@@ -36,7 +36,7 @@ struct StepLimits {
 struct PlacedProgram {
   std::vector<std::shared_ptr<Device>> devices;  // in order of first use
   std::vector<Value> values;
-  std::vector<PlacedOp> ops;                     // in an order in which they can run
+  std::vector<PlacedOp> ops;  // in an order in which they can run
   std::vector<PlacedKv> kvs;
   StepLimits limits;
   ValueId logits = 0;
@@ -57,10 +57,10 @@ class OpDescription {
   std::shared_ptr<Parts> parts_;
 };
 
-// Distributes the program's ops over the devices of the map; open() gives a device by name, once each. Experts that several devices
-// share become one op a device and an `add` of their partial results, in listed order.
-// Errors: what open says; kUnavailable when a device cannot do an op (names op, device, reason); kBadConfig when a
-// column share is too small to cut.
+// Distributes the program's ops over the devices of the map; open() gives a device by name, once each. Experts that
+// several devices share become one op a device and an `add` of their partial results, in listed order. Errors: what
+// open says; kUnavailable when a device cannot do an op (names op, device, reason); kBadConfig when a column share is
+// too small to cut.
 using OpenDevice = std::function<Result<std::shared_ptr<Device>>(const DeviceName&)>;
 Result<PlacedProgram> place_program(const Program& program, const ResolvedMap& map, const StepLimits& limits,
                                     KvDtype kv_dtype, const OpenDevice& open, std::vector<std::string>* notes);

@@ -70,7 +70,8 @@ class DeviceOpener {
     for (const DeviceListing& d : listings_)
       if (d.name == spec.name && name.kind == "cpu") {  // cpu_moe_options speak of whichever plugin is the CPU
         spec.options.emplace_back(d.plugin + ".batch_size", cat(config_.cpu_moe_options.batch_size));
-        if (config_.cpu_moe_options.num_threads) spec.options.emplace_back("threads", cat(*config_.cpu_moe_options.num_threads));
+        if (config_.cpu_moe_options.num_threads)
+          spec.options.emplace_back("threads", cat(*config_.cpu_moe_options.num_threads));
       }
     if (const auto it = config_.device_options.find(spec.name); it != config_.device_options.end())
       for (const auto& [key, value] : it->second) spec.options.emplace_back(key, value);
@@ -123,14 +124,17 @@ class Accountant {
                                                 "; give this part to another device in device_map"));
       plans()[placed.device].weight_bytes += cost->resident_bytes;
       if (cost->verdict == MH_SLOW && slow[placed.device].empty()) slow[placed.device] = placed.op.name;
-      if (placed.op.part == Part::kExperts) experts[placed.device].insert(placed.op.layer);
-      else if (placed.op.layer >= 0 && placed.op.kind == MH_OP_ATTENTION) layers[placed.device].insert(placed.op.layer);
+      if (placed.op.part == Part::kExperts)
+        experts[placed.device].insert(placed.op.layer);
+      else if (placed.op.layer >= 0 && placed.op.kind == MH_OP_ATTENTION)
+        layers[placed.device].insert(placed.op.layer);
     }
     for (size_t d = 0; d < p_.devices.size(); ++d) {
       plans()[d].layers = ranges(layers[d]);
       plans()[d].experts = ranges(experts[d]);
       if (!slow[d].empty())
-        placement_.plan.notes.push_back(cat(plans()[d].name, " has no native kernel for ", slow[d], " and others like it: slow"));
+        placement_.plan.notes.push_back(
+            cat(plans()[d].name, " has no native kernel for ", slow[d], " and others like it: slow"));
     }
     return {};
   }
@@ -140,7 +144,8 @@ class Accountant {
       const uint32_t d = placement_.cut.programs[i].device;
       const ProgramDescription description(p_, placement_.cut, i, placement_.descriptions, {});
       MOEHOST_ASSIGN(const ProgramCost cost, p_.devices[d]->program_cost(description.get()));
-      plans()[d].workspace_bytes = std::max(plans()[d].workspace_bytes, cost.workspace_bytes);  // a queue's programs share it
+      plans()[d].workspace_bytes =
+          std::max(plans()[d].workspace_bytes, cost.workspace_bytes);  // a queue's programs share it
       plans()[d].host_bytes = std::max(plans()[d].host_bytes, cost.host_bytes);
     }
     return {};
@@ -156,13 +161,15 @@ class Accountant {
       host += d.host_bytes + (d.host_memory ? wanted : 0);
       d.fits = wanted <= d.free_bytes;
       if (!d.fits)
-        plan.problems.push_back(cat(d.name, " needs ", format_bytes(wanted), " (weights ", format_bytes(d.weight_bytes), ", KV ",
-                                    format_bytes(d.kv_bytes), ", workspace ", format_bytes(d.workspace_bytes), "), free: ",
-                                    format_bytes(d.free_bytes), ": give it fewer layers or experts, or lower context.max_tokens"));
+        plan.problems.push_back(cat(d.name, " needs ", format_bytes(wanted), " (weights ", format_bytes(d.weight_bytes),
+                                    ", KV ", format_bytes(d.kv_bytes), ", workspace ", format_bytes(d.workspace_bytes),
+                                    "), free: ", format_bytes(d.free_bytes),
+                                    ": give it fewer layers or experts, or lower context.max_tokens"));
     }
     if (plan.host_free_bytes && host > plan.host_free_bytes)
-      plan.problems.push_back(cat("host memory: needs ", format_bytes(host), ", free: ", format_bytes(plan.host_free_bytes),
-                                  ": move experts to another device, take a smaller quantisation, or lower context.max_tokens"));
+      plan.problems.push_back(
+          cat("host memory: needs ", format_bytes(host), ", free: ", format_bytes(plan.host_free_bytes),
+              ": move experts to another device, take a smaller quantisation, or lower context.max_tokens"));
     plan.fits = plan.problems.empty();
   }
 
@@ -181,19 +188,21 @@ Result<Placement> make_placement(const Program& program, const Config& config, R
   out.plan.notes = map.notes;
   const StepLimits limits = make_limits(program, config);
   if (limits.context_tokens > program.context_length)
-    out.plan.notes.push_back(cat("context.max_tokens ", limits.context_tokens, " is more than the ", program.context_length,
-                                 " tokens the model was trained for"));
-  MOEHOST_ASSIGN(out.program, place_program(program, map, limits, config.context.kv_dtype,
-                                            [&](const DeviceName& name) { return opener.open(name); }, &out.plan.notes));
+    out.plan.notes.push_back(cat("context.max_tokens ", limits.context_tokens, " is more than the ",
+                                 program.context_length, " tokens the model was trained for"));
+  MOEHOST_ASSIGN(out.program, place_program(
+                                  program, map, limits, config.context.kv_dtype,
+                                  [&](const DeviceName& name) { return opener.open(name); }, &out.plan.notes));
   for (const PlacedOp& op : out.program.ops) out.descriptions.emplace_back(out.program, op);
   out.cut = cut_program(out.program, captured);
   out.plan.max_tokens = limits.context_tokens;
   out.plan.prefill_chunk = limits.max_tokens;
   constexpr const char* kDtypes[] = {"f32", "f16", "bf16"};
   out.plan.kv_dtype = kDtypes[static_cast<int>(config.context.kv_dtype)];
-  out.plan.model = cat(program.name.empty() ? "unnamed" : program.name, ": ", program.architecture, ", ", program.layers, " layers",
-                       program.experts ? cat(", ", program.experts, " experts, ", program.experts_per_token, " per token") : ", dense",
-                       ", model_dim ", program.model_dim, ", vocabulary ", program.vocab_size);
+  out.plan.model = cat(
+      program.name.empty() ? "unnamed" : program.name, ": ", program.architecture, ", ", program.layers, " layers",
+      program.experts ? cat(", ", program.experts, " experts, ", program.experts_per_token, " per token") : ", dense",
+      ", model_dim ", program.model_dim, ", vocabulary ", program.vocab_size);
   MOEHOST_RETURN_IF_ERROR(Accountant(out).run());
   return out;
 }

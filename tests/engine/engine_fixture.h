@@ -15,8 +15,12 @@ inline const char* kTiny = MOEHOST_SOURCE_DIR "/tests/data/tiny.gguf";
 inline const char* kPrompt = "The capital of France is";
 
 inline Config tiny_config(const std::string& dense, const std::string& experts) {
-  ConfigResult parsed = load_config({{}, {}, {{"model", kTiny}, {"device_map.non_expert_layers", dense},
-                                              {"device_map.expert_layers", experts}, {"context.kv_dtype", "f32"}}});
+  ConfigResult parsed = load_config({{},
+                                     {},
+                                     {{"model", kTiny},
+                                      {"device_map.non_expert_layers", dense},
+                                      {"device_map.expert_layers", experts},
+                                      {"context.kv_dtype", "f32"}}});
   EXPECT_TRUE(parsed.errors.empty()) << (parsed.errors.empty() ? "" : parsed.errors[0]);
   return parsed.config;
 }

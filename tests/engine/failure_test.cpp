@@ -38,12 +38,15 @@ TEST_F(Failure, AnErrorInAnOpEndsOneRequestAndNamesDeviceAndOp) {
   }
 }
 
-TEST_F(Failure, AnExceptionInAPluginEndsOneRequest) { expect_one_failure(on_fake("fake:1", "throw_at", "3"), "fake:1"); }
+TEST_F(Failure, AnExceptionInAPluginEndsOneRequest) {
+  expect_one_failure(on_fake("fake:1", "throw_at", "3"), "fake:1");
+}
 
 TEST_F(Failure, ADeviceThatHangsIsAbortedAndGoesOn) {
   EngineOptions options = test_options();
   options.step_timeout_s = 0.5;
-  for (const char* device : {"fake:1", "fake:2"}) expect_one_failure(on_fake(device, "hang_at", "5"), "did not finish", options);
+  for (const char* device : {"fake:1", "fake:2"})
+    expect_one_failure(on_fake(device, "hang_at", "5"), "did not finish", options);
 }
 
 TEST_F(Failure, ARelayedDeviceThatFailsEndsOneRequest) {
@@ -72,9 +75,11 @@ TEST_F(Failure, AModelThatDoesNotFitIsRefusedWithTheNumbers) {
 }
 
 TEST_F(Failure, AMapThatMatchesNothingIsABadConfig) {
-  const auto rule = Engine::plan(tiny_config("cpu", "{shares: {cpu: 1}, rules: [{layers: 90, device: cpu}]}"), test_options());
+  const auto rule =
+      Engine::plan(tiny_config("cpu", "{shares: {cpu: 1}, rules: [{layers: 90, device: cpu}]}"), test_options());
   EXPECT_EQ(rule.status().code(), Code::kBadConfig);
-  const auto shares = Engine::plan(tiny_config("cpu", "{cpu: 1, reference: 1, fake:0: 1, fake:1: 1, fake:2: 1}"), test_options());
+  const auto shares =
+      Engine::plan(tiny_config("cpu", "{cpu: 1, reference: 1, fake:0: 1, fake:1: 1, fake:2: 1}"), test_options());
   EXPECT_EQ(shares.status().code(), Code::kBadConfig) << "five devices for four layers";
   const auto unknown = Engine::plan(tiny_config("cpu", "tpu"), test_options());
   EXPECT_EQ(unknown.status().code(), Code::kUnavailable);

@@ -11,7 +11,8 @@ using namespace testing_support;
 
 std::vector<TokenId> answer(Engine& engine) {
   // Long enough that every chunk size cuts it into several steps.
-  const std::string prompt = std::string(kPrompt) + " Paris. Two and two make four. The sun rises in the east. " + kPrompt;
+  const std::string prompt =
+      std::string(kPrompt) + " Paris. Two and two make four. The sun rises in the east. " + kPrompt;
   const auto result = engine.generate(greedy(engine, 64, prompt));
   EXPECT_TRUE(result.ok()) << result.status().message();
   return result.ok() ? result->ids : std::vector<TokenId>();
@@ -83,8 +84,11 @@ TEST_F(PlacementMatrix, TheCacheMayLieOnAnotherDevice) {
 }
 
 TEST_F(PlacementMatrix, RulesMoveSingleExperts) {
-  expect_same(tiny_config("cpu", "{shares: {cpu: 1}, rules: [{layers: 1-2, device: fake:0}, {layers: 2, experts: 0-3, device: reference}]}"),
-              "rules");
+  expect_same(
+      tiny_config(
+          "cpu",
+          "{shares: {cpu: 1}, rules: [{layers: 1-2, device: fake:0}, {layers: 2, experts: 0-3, device: reference}]}"),
+      "rules");
 }
 
 TEST_F(PlacementMatrix, DevicesThatCannotWaitOrSignalAreRelayed) {  // fake:2 cannot wait, fake:3 can do neither

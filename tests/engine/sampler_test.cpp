@@ -1,16 +1,19 @@
 // Sampling and KV blocks.
+#include "core/engine/sampler.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 
 #include "core/engine/blocks.h"
-#include "core/engine/sampler.h"
 
 namespace moehost {
 namespace {
 
-SamplingParams all() { return {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .repetition_penalty = 1, .seed = 7}; }
+SamplingParams all() {
+  return {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .repetition_penalty = 1, .seed = 7};
+}
 
 std::map<TokenId, int> draw(const SamplingParams& params, std::vector<float> logits, int times = 4000) {
   Sampler sampler(params);

@@ -1,10 +1,11 @@
 // A dense model turned into experts answers as before: to the last bit on the reference, whatever the weight type.
+#include "core/format/upcycle.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "core/base/log.h"
-#include "core/format/upcycle.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/support/random_model.h"
 
@@ -46,12 +47,15 @@ TEST_P(Upcycle, TheExpertsOfADenseModelGiveItsLogits) {
       EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0) << "not bit for bit";
     }
     double square = 0, worst = 0;
-    for (size_t i = 0; i < a.size(); ++i) square += double{a[i]} * a[i], worst = std::max(worst, std::abs(double{a[i]} - b[i]));
+    for (size_t i = 0; i < a.size(); ++i)
+      square += double{a[i]} * a[i], worst = std::max(worst, std::abs(double{a[i]} - b[i]));
     EXPECT_GT(square, 1) << "the model says nothing";
     EXPECT_LE(worst, 1e-4 * std::sqrt(square / static_cast<double>(a.size()))) << device;  // f32 sums in another order
   }
 }
-INSTANTIATE_TEST_SUITE_P(Formats, Upcycle, testing::Values(MH_FORMAT_F32, MH_FORMAT_BF16, MH_FORMAT_Q8_0, MH_FORMAT_Q4_1, MH_FORMAT_MXFP4));
+INSTANTIATE_TEST_SUITE_P(Formats, Upcycle,
+                         testing::Values(MH_FORMAT_F32, MH_FORMAT_BF16, MH_FORMAT_Q8_0, MH_FORMAT_Q4_1,
+                                         MH_FORMAT_MXFP4));
 
 }  // namespace
 }  // namespace moehost

@@ -39,7 +39,8 @@ std::multiset<uint32_t> kinds(const Program& p) {
 void expect_well_formed(const Program& p) {
   std::set<ValueId> written;
   for (const ProgramOp& op : p.ops) {
-    for (const ValueId id : op.inputs) EXPECT_TRUE(written.count(p.values[id].view.root)) << op.name << " reads too early";
+    for (const ValueId id : op.inputs)
+      EXPECT_TRUE(written.count(p.values[id].view.root)) << op.name << " reads too early";
     for (const ValueId id : op.outputs) written.insert(p.values[id].view.root);
     for (const auto& w : op.weights) {
       if (!w) continue;
@@ -87,13 +88,17 @@ TEST_F(ProgramTest, SeparateAndMergedExpertTensorsGiveTheSameProgram) {
     ASSERT_TRUE(all.produce([&](std::span<const std::byte> piece) {
                      bytes.insert(bytes.end(), piece.begin(), piece.end());
                      return Status();
-                   }).ok());
+                   })
+                    .ok());
     separate.remove_tensor(full + "_exps.weight");
     for (size_t e = 0; e < 2; ++e) {
-      auto half = std::make_shared<std::vector<std::byte>>(bytes.begin() + static_cast<ptrdiff_t>(e * bytes.size() / 2),
-                                                           bytes.begin() + static_cast<ptrdiff_t>((e + 1) * bytes.size() / 2));
-      separate.tensors.push_back({cat(full, ".", e, ".weight"), all.format, {all.shape[0], all.shape[1]},
-                                  [half](const auto& sink) { return sink(*half); }});
+      auto half =
+          std::make_shared<std::vector<std::byte>>(bytes.begin() + static_cast<ptrdiff_t>(e * bytes.size() / 2),
+                                                   bytes.begin() + static_cast<ptrdiff_t>((e + 1) * bytes.size() / 2));
+      separate.tensors.push_back(
+          {cat(full, ".", e, ".weight"), all.format, {all.shape[0], all.shape[1]}, [half](const auto& sink) {
+             return sink(*half);
+           }});
     }
   }
   const auto first = build(merged);
@@ -123,22 +128,30 @@ struct Fault {
 TEST_F(ProgramTest, AFaultyHeaderIsRefusedAndNamed) {
   const Fault faults[] = {
       {"no architecture", [](ModelParts& m) { m.remove("general.architecture"); }, "general.architecture"},
-      {"unknown architecture", [](ModelParts& m) { m.set_text("general.architecture", "mamba"); }, "unknown architecture 'mamba'"},
+      {"unknown architecture", [](ModelParts& m) { m.set_text("general.architecture", "mamba"); },
+       "unknown architecture 'mamba'"},
       {"no layers", [](ModelParts& m) { m.set("llama.block_count", 0); }, "llama.block_count is 0"},
       {"too many layers", [](ModelParts& m) { m.set("llama.block_count", 1 << 20); }, "llama.block_count"},
       {"key missing", [](ModelParts& m) { m.remove("llama.embedding_length"); }, "llama.embedding_length is missing"},
-      {"key of another kind", [](ModelParts& m) { m.set_text("llama.embedding_length", "64"); }, "llama.embedding_length"},
+      {"key of another kind", [](ModelParts& m) { m.set_text("llama.embedding_length", "64"); },
+       "llama.embedding_length"},
       {"heads that do not divide", [](ModelParts& m) { m.set("llama.attention.head_count", 5); }, "head_count"},
       {"odd rotary dimensions", [](ModelParts& m) { m.set("llama.rope.dimension_count", 15); }, "must be even"},
-      {"epsilon of zero", [](ModelParts& m) { m.set_float("llama.attention.layer_norm_rms_epsilon", 0); }, "epsilon is 0"},
+      {"epsilon of zero", [](ModelParts& m) { m.set_float("llama.attention.layer_norm_rms_epsilon", 0); },
+       "epsilon is 0"},
       {"unknown rope scaling", [](ModelParts& m) { m.set_text("llama.rope.scaling.type", "longrope"); }, "'longrope'"},
-      {"more experts a token than experts", [](ModelParts& m) { m.set("llama.expert_used_count", 9); }, "expert_used_count is 9"},
-      {"groups that do not divide", [](ModelParts& m) { m.set("llama.expert_group_count", 3); }, "expert_group_count 3"},
-      {"tensor missing", [](ModelParts& m) { m.remove_tensor("blk.1.attn_k.weight"); }, "blk.1.attn_k.weight is missing"},
+      {"more experts a token than experts", [](ModelParts& m) { m.set("llama.expert_used_count", 9); },
+       "expert_used_count is 9"},
+      {"groups that do not divide", [](ModelParts& m) { m.set("llama.expert_group_count", 3); },
+       "expert_group_count 3"},
+      {"tensor missing", [](ModelParts& m) { m.remove_tensor("blk.1.attn_k.weight"); },
+       "blk.1.attn_k.weight is missing"},
       {"embedding missing", [](ModelParts& m) { m.remove_tensor("token_embd.weight"); }, "token_embd.weight"},
-      {"expert tensor missing", [](ModelParts& m) { m.remove_tensor("blk.0.ffn_up_exps.weight"); }, "blk.0.ffn_up_exps.weight"},
+      {"expert tensor missing", [](ModelParts& m) { m.remove_tensor("blk.0.ffn_up_exps.weight"); },
+       "blk.0.ffn_up_exps.weight"},
       {"wrong shape", [](ModelParts& m) { m.set("llama.feed_forward_length", 64); }, "expected {64, 64"},
-      {"rotary dimensions above the head", [](ModelParts& m) { m.set("llama.rope.dimension_count", 32); }, "rotary dimensions"},
+      {"rotary dimensions above the head", [](ModelParts& m) { m.set("llama.rope.dimension_count", 32); },
+       "rotary dimensions"},
   };
   ModelShape shape;
   shape.experts = 4;

@@ -1,7 +1,9 @@
 // Cutting by device: every hand-off has a fence, and no two boundaries share memory at the same time.
 //
-// The check does not trust the cutter: it works out from the programs alone which op is sure to run before which, taking
-// a device to reorder whatever lies between two hand-offs.
+// The check does not trust the cutter: it works out from the programs alone which op is sure to run before which,
+// taking a device to reorder whatever lies between two hand-offs.
+#include "core/placement/cut.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 #include <random>
 #include <set>
 
-#include "core/placement/cut.h"
 #include "tests/placement/fake_device.h"
 #include "tests/placement/toy_program.h"
 
@@ -32,12 +33,13 @@ Cut cut(const DeviceMap& map, uint32_t layers, const std::set<std::string>& rela
   const auto resolved = resolve_device_map(map, *programs.back(), *parse_device("a"));
   EXPECT_TRUE(resolved.ok()) << resolved.status().message();
   StepLimits limits{16, 4, 2, 128, 16};
-  auto placed = place_program(*programs.back(), *resolved, limits, KvDtype::kF32,
-                              [&](const DeviceName& name) -> Result<std::shared_ptr<Device>> {
-                                return std::shared_ptr<Device>(
-                                    std::make_shared<PaperDevice>(name.text(), relayed.count(name.text()) ? 0 : kFences));
-                              },
-                              nullptr);
+  auto placed = place_program(
+      *programs.back(), *resolved, limits, KvDtype::kF32,
+      [&](const DeviceName& name) -> Result<std::shared_ptr<Device>> {
+        return std::shared_ptr<Device>(
+            std::make_shared<PaperDevice>(name.text(), relayed.count(name.text()) ? 0 : kFences));
+      },
+      nullptr);
   EXPECT_TRUE(placed.ok()) << placed.status().message();
   Cut out{*std::move(placed), {}};
   out.result = cut_program(out.program);
@@ -49,7 +51,9 @@ std::vector<std::vector<bool>> order(const Cut& c) {
   const size_t n = c.program.ops.size();
   std::vector<std::vector<bool>> before(n, std::vector<bool>(n));
   std::map<uint32_t, std::vector<uint32_t>> known_at_fence;  // ops that a fence vouches for, directly
-  struct Position { std::vector<uint32_t> waits; };
+  struct Position {
+    std::vector<uint32_t> waits;
+  };
   std::vector<Position> position(n);
   for (const CutProgram& p : c.result.programs) {
     std::vector<uint32_t> waits = p.waits, ops;
@@ -111,8 +115,10 @@ void expect_sound(const Cut& c, const std::string& what) {
       if (a == b || one.offset >= two.offset + bytes(two) || two.offset >= one.offset + bytes(one)) continue;
       bool one_first = true, two_first = true;
       for (const uint32_t i : users[one.root])
-        for (const uint32_t j : users[two.root]) one_first = one_first && before[i][j], two_first = two_first && before[j][i];
-      EXPECT_TRUE(one_first || two_first) << what << ": values " << one.root << " and " << two.root << " share memory at once";
+        for (const uint32_t j : users[two.root])
+          one_first = one_first && before[i][j], two_first = two_first && before[j][i];
+      EXPECT_TRUE(one_first || two_first)
+          << what << ": values " << one.root << " and " << two.root << " share memory at once";
     }
   }
 }

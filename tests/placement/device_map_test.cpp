@@ -1,7 +1,8 @@
 // The operator's map against a model.
+#include "core/placement/device_map.h"
+
 #include <gtest/gtest.h>
 
-#include "core/placement/device_map.h"
 #include "tests/placement/toy_program.h"
 
 namespace moehost {
@@ -11,7 +12,8 @@ using testing_support::toy_program;
 
 DeviceName device(const char* text) { return *parse_device(text); }
 
-Result<ResolvedMap> resolve(const DeviceMap& map, uint32_t layers = 10, uint32_t experts = 8, uint32_t dense_layers = 0) {
+Result<ResolvedMap> resolve(const DeviceMap& map, uint32_t layers = 10, uint32_t experts = 8,
+                            uint32_t dense_layers = 0) {
   return resolve_device_map(map, toy_program(layers, experts, dense_layers), device("fast"));
 }
 

@@ -6,7 +6,8 @@
 
 namespace moehost::testing_support {
 
-// Layers of {norm, attention, add, norm, route, experts or ffn, shared ffn, add}; the first dense_layers have no experts.
+// Layers of {norm, attention, add, norm, route, experts or ffn, shared ffn, add}; the first dense_layers have no
+// experts.
 inline Program toy_program(uint32_t layers, uint32_t experts, uint32_t dense_layers = 0) {
   Program p;
   p.layers = layers, p.experts = experts, p.model_dim = 32, p.vocab_size = 50, p.context_length = 128;

@@ -51,7 +51,8 @@ struct ModelShape {
 };
 
 // A tensor of normal random values with deviation 1/sqrt(fan-in), norms 1 + a little.
-inline GgufOut random_tensor(const std::string& name, uint32_t format, std::vector<uint64_t> shape, std::mt19937_64& random) {
+inline GgufOut random_tensor(const std::string& name, uint32_t format, std::vector<uint64_t> shape,
+                             std::mt19937_64& random) {
   uint64_t count = 1;
   for (const uint64_t n : shape) count *= n;
   std::normal_distribution<float> normal(0, 1 / std::sqrt(static_cast<float>(shape[0])));
@@ -68,7 +69,8 @@ inline ModelParts random_model(const ModelShape& s) {
   const std::string p = s.architecture + ".";
   m.set_text("general.architecture", s.architecture);
   m.set_text("general.name", "random");
-  m.set(p + "block_count", s.layers), m.set(p + "context_length", s.context), m.set(p + "embedding_length", s.model_dim);
+  m.set(p + "block_count", s.layers), m.set(p + "context_length", s.context),
+      m.set(p + "embedding_length", s.model_dim);
   m.set(p + "feed_forward_length", s.ffn_dim), m.set(p + "attention.head_count", s.heads);
   m.set(p + "attention.head_count_kv", s.kv_heads), m.set(p + "attention.key_length", s.head_dim);
   m.set(p + "attention.value_length", s.head_dim), m.set(p + "rope.dimension_count", s.head_dim);
@@ -77,19 +79,22 @@ inline ModelParts random_model(const ModelShape& s) {
   const auto add = [&](const std::string& name, uint32_t format, std::vector<uint64_t> shape) {
     m.tensors.push_back(random_tensor(name + ".weight", format, std::move(shape), random));
   };
-  const uint64_t D = s.model_dim, Q = uint64_t{s.heads} * s.head_dim, KV = uint64_t{s.kv_heads} * s.head_dim, F = s.ffn_dim;
+  const uint64_t D = s.model_dim, Q = uint64_t{s.heads} * s.head_dim, KV = uint64_t{s.kv_heads} * s.head_dim,
+                 F = s.ffn_dim;
   add("token_embd", s.format, {D, s.vocab});
   for (uint32_t l = 0; l < s.layers; ++l) {
     const std::string blk = "blk." + std::to_string(l) + ".";
     add(blk + "attn_norm", 0, {D}), add(blk + "ffn_norm", 0, {D});
-    add(blk + "attn_q", s.format, {D, Q}), add(blk + "attn_k", s.format, {D, KV}), add(blk + "attn_v", s.format, {D, KV});
+    add(blk + "attn_q", s.format, {D, Q}), add(blk + "attn_k", s.format, {D, KV}),
+        add(blk + "attn_v", s.format, {D, KV});
     add(blk + "attn_output", s.format, {Q, D});
     if (s.experts) {
       add(blk + "ffn_gate_inp", 0, {D, s.experts});
       add(blk + "ffn_gate_exps", s.format, {D, F, s.experts}), add(blk + "ffn_up_exps", s.format, {D, F, s.experts});
       add(blk + "ffn_down_exps", s.format, {F, D, s.experts});
     } else {
-      add(blk + "ffn_gate", s.format, {D, F}), add(blk + "ffn_up", s.format, {D, F}), add(blk + "ffn_down", s.format, {F, D});
+      add(blk + "ffn_gate", s.format, {D, F}), add(blk + "ffn_up", s.format, {D, F}),
+          add(blk + "ffn_down", s.format, {F, D});
     }
   }
   add("output_norm", 0, {D});
