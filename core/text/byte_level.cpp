@@ -36,7 +36,8 @@ class ByteAlphabet {
     std::string out;
     for (std::string_view rest = token; !rest.empty();) {
       const Utf8Char next = first_utf8_char(rest);
-      if (next.kind != Utf8Char::kValid || next.code_point >= bytes_.size() || bytes_[next.code_point] < 0) return token;
+      if (next.kind != Utf8Char::kValid || next.code_point >= bytes_.size() || bytes_[next.code_point] < 0)
+        return token;
       out += static_cast<char>(bytes_[next.code_point]);
       rest.remove_prefix(next.size);
     }
@@ -114,7 +115,6 @@ Result<MergeTable> read_merges(const TokenizerSpec& spec) {
   ids_by_text.reserve(spec.tokens.size());
   for (size_t i = 0; i < spec.tokens.size(); ++i) ids_by_text.try_emplace(spec.tokens[i], static_cast<TokenId>(i));
   MergeTable merges;
-  merges.reserve(spec.merges.size());
   for (size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const std::string& rule = spec.merges[rank];
     const auto bad = [&](const auto&... why) {
@@ -129,7 +129,7 @@ Result<MergeTable> read_merges(const TokenizerSpec& spec) {
       if (found == ids_by_text.end()) return bad("'", printable(token), "' is not in tokenizer.ggml.tokens");
       ids[i++] = found->second;
     }
-    merges.add(ids[0], ids[1], {static_cast<uint32_t>(rank), ids[2]});
+    merges.insert(ids[0], ids[1], {static_cast<uint32_t>(rank), ids[2]});
   }
   return merges;
 }
@@ -147,8 +147,7 @@ Result<TokenizerModel> build_byte_level(const TokenizerSpec& spec) {
     const bool is_literal = spec.types[i] == kControl || spec.types[i] == kUserDefined || spec.types[i] == kUnknown;
     model.pieces.push_back(is_literal ? spec.tokens[i] : alphabet.to_bytes(spec.tokens[i]));
   }
-  model.encoder =
-      std::make_unique<ByteLevelEncoder>(std::move(pre_tokenizer), std::move(merges), spec, model.pieces);
+  model.encoder = std::make_unique<ByteLevelEncoder>(std::move(pre_tokenizer), std::move(merges), spec, model.pieces);
   return model;
 }
 

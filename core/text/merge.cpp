@@ -14,15 +14,18 @@ constexpr TokenId kInner = -2;
 void Merger::consider(size_t left) {
   const size_t right = left + lengths_[left];
   if (right == ids_.size()) return;
-  if (const MergeTable::Merge* merge = table_.find(ids_[left], ids_[right])) {
-    heap_.push_back({merge->rank, merge->result, left, size_t{lengths_[left]} + lengths_[right]});
+  if (const Merge* merge = table_.find(ids_[left], ids_[right])) {
+    heap_.push_back({merge->rank, lengths_[left] + lengths_[right], left});
   }
 }
 
-void Merger::apply(const Candidate& best) {
-  ids_[best.left + lengths_[best.left]] = kInner;
-  ids_[best.left] = best.result;
-  lengths_[best.left] = lengths_[best.left + best.length - 1] = static_cast<uint32_t>(best.length);
+bool Merger::apply(const Candidate& best) {
+  const size_t left = best.left, right = left + lengths_[left];
+  if (ids_[left] == kInner || right == ids_.size() || lengths_[left] + lengths_[right] != best.length) return false;
+  ids_[left] = table_.find(ids_[left], ids_[right])->result;
+  ids_[right] = kInner;
+  lengths_[left] = lengths_[left + best.length - 1] = best.length;
+  return true;
 }
 
 std::span<const Merger::Symbol> Merger::merge(std::span<const TokenId> start) {
@@ -41,10 +44,7 @@ std::span<const Merger::Symbol> Merger::merge(std::span<const TokenId> start) {
     std::pop_heap(heap_.begin(), heap_.end(), worse);
     const Candidate best = heap_.back();
     heap_.pop_back();
-    if (ids_[best.left] == kInner) continue;
-    const size_t right = best.left + lengths_[best.left];
-    if (right == ids_.size() || lengths_[best.left] + size_t{lengths_[right]} != best.length) continue;
-    apply(best);
+    if (!apply(best)) continue;
     consider_and_sift(best.left);
     if (best.left > 0) consider_and_sift(best.left - lengths_[best.left - 1]);
   }

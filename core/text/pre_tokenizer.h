@@ -1,4 +1,5 @@
-// Cuts text into the pieces within which byte-level BPE merges, and what else follows from the name of that cut. Floor 2.
+// Cuts text into the pieces within which byte-level BPE merges, and what else follows from the name of that cut.
+// Floor 2.
 #pragma once
 #include <memory>
 #include <string_view>

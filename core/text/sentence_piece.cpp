@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <unordered_map>
+#include <variant>
 
 #include "core/text/encoder.h"
 #include "core/text/merge.h"
@@ -52,20 +53,34 @@ class Symbols {
   std::unordered_map<std::string, TokenId, Hash, std::equal_to<>> ids_;
 };
 
+struct MergeRules {
+  MergeTable merges;
+  PairMap<std::monostate> neighbours;  // characters that stand side by side in some token: no merge joins others
+};
+
 class SentencePieceEncoder final : public Encoder {
  public:
-  SentencePieceEncoder(Symbols symbols, MergeTable merges, std::array<TokenId, 256> byte_ids, TokenId unknown,
+  SentencePieceEncoder(Symbols symbols, MergeRules rules, std::array<TokenId, 256> byte_ids, TokenId unknown,
                        bool add_space_prefix)
-      : symbols_(std::move(symbols)), merges_(std::move(merges)), byte_ids_(byte_ids), unknown_(unknown),
+      : symbols_(std::move(symbols)),
+        rules_(std::move(rules)),
+        byte_ids_(byte_ids),
+        unknown_(unknown),
         add_space_prefix_(add_space_prefix) {}
   void encode(std::string_view text, std::vector<TokenId>* ids) const override;
 
  private:
+  // Characters in a row, as symbols, and where each begins in the text.
+  struct Run {
+    std::vector<TokenId> symbols;
+    std::vector<size_t> offsets;
+  };
+  void encode_run(std::string_view text, const Run& run, Merger* merger, std::vector<TokenId>* ids) const;
   // A character that is no token: its bytes, or else the unknown token, one for a run of such characters.
   void encode_bytes(std::string_view character, std::vector<TokenId>* ids) const;
 
   Symbols symbols_;
-  MergeTable merges_;
+  MergeRules rules_;
   std::array<TokenId, 256> byte_ids_;  // negative: none
   TokenId unknown_;                    // negative: none
   bool add_space_prefix_;
@@ -74,25 +89,32 @@ class SentencePieceEncoder final : public Encoder {
 void SentencePieceEncoder::encode(std::string_view text, std::vector<TokenId>* ids) const {
   const std::string marked =
       (add_space_prefix_ ? std::string(kSpaceMark) : std::string()) + replace_all(text, " ", kSpaceMark);
-  std::vector<TokenId> start;
-  std::vector<size_t> offsets;  // of the start symbols, and the end
-  start.reserve(marked.size());
-  offsets.reserve(marked.size() + 1);
+  Merger merger(rules_.merges);
+  Run run;
+  // Merging run by run gives what merging the whole text would, with small heaps.
   for (size_t at = 0; at < marked.size();) {
     const Utf8Char next = first_utf8_char(std::string_view(marked).substr(at));
-    start.push_back(symbols_.find(std::string_view(marked).substr(at, next.size)));
-    offsets.push_back(at);
+    const TokenId symbol = symbols_.find(std::string_view(marked).substr(at, next.size));
+    if (!run.symbols.empty() && !rules_.neighbours.find(run.symbols.back(), symbol)) {
+      encode_run(marked, run, &merger, ids);
+      run.symbols.clear();
+      run.offsets.clear();
+    }
+    run.symbols.push_back(symbol);
+    run.offsets.push_back(at);
     at += next.size;
   }
-  offsets.push_back(marked.size());
+  encode_run(marked, run, &merger, ids);
+}
 
-  Merger merger(merges_);
-  for (const Merger::Symbol& symbol : merger.merge(start)) {
+void SentencePieceEncoder::encode_run(std::string_view text, const Run& run, Merger* merger,
+                                      std::vector<TokenId>* ids) const {
+  for (const Merger::Symbol& symbol : merger->merge(run.symbols)) {
     if (symbols_.is_token(symbol.id)) {
       ids->push_back(symbol.id);
     } else {
-      const size_t begin = offsets[symbol.first];
-      encode_bytes(std::string_view(marked).substr(begin, offsets[symbol.first + 1] - begin), ids);
+      const std::string_view rest = text.substr(run.offsets[symbol.first]);
+      encode_bytes(rest.substr(0, first_utf8_char(rest).size), ids);
     }
   }
 }
@@ -123,9 +145,9 @@ Result<std::vector<uint32_t>> ranks_of(const std::vector<float>& scores) {
   return ranks;
 }
 
-Result<MergeTable> read_merges(const TokenizerSpec& spec, const Symbols& symbols) {
+Result<MergeRules> read_merges(const TokenizerSpec& spec, const Symbols& symbols) {
   MOEHOST_ASSIGN(const std::vector<uint32_t> ranks, ranks_of(spec.scores));
-  MergeTable merges;
+  MergeRules rules;
   for (size_t i = 0; i < spec.tokens.size(); ++i) {
     if (!Symbols::can_merge(spec, i)) continue;
     const std::string_view token = spec.tokens[i];
@@ -133,13 +155,18 @@ Result<MergeTable> read_merges(const TokenizerSpec& spec, const Symbols& symbols
       return fail(Code::kBadModel, "tokenizer.ggml.tokens[", i, "] has ", token.size(), " bytes; at most ",
                   kMaxTokenBytes, " are supported");
     }
+    TokenId before = -1;
     for (size_t cut = 0; cut < token.size();) {
-      cut += first_utf8_char(token.substr(cut)).size;
+      const size_t size = first_utf8_char(token.substr(cut)).size;
+      const TokenId character = symbols.find(token.substr(cut, size));
       const TokenId left = symbols.find(token.substr(0, cut)), right = symbols.find(token.substr(cut));
-      if (left >= 0 && right >= 0) merges.add(left, right, {ranks[i], static_cast<TokenId>(i)});
+      if (before >= 0) rules.neighbours.insert(before, character, {});
+      if (left >= 0 && right >= 0) rules.merges.insert(left, right, {ranks[i], static_cast<TokenId>(i)});
+      before = character;
+      cut += size;
     }
   }
-  return merges;
+  return rules;
 }
 
 // The byte of "<0x1F>".
@@ -156,7 +183,8 @@ Result<uint8_t> parse_byte_token(const std::string& token) {
 
 Result<TokenizerModel> build_sentence_piece(const TokenizerSpec& spec) {
   if (spec.scores.empty()) {
-    return fail(Code::kBadModel, "tokenizer.ggml.scores is missing; a tokenizer of model 'llama' needs a score a token");
+    return fail(Code::kBadModel,
+                "tokenizer.ggml.scores is missing; a tokenizer of model 'llama' needs a score a token");
   }
   TokenizerModel model;
   model.add_bos = true;
@@ -175,8 +203,8 @@ Result<TokenizerModel> build_sentence_piece(const TokenizerSpec& spec) {
     model.pieces.push_back(std::string(1, static_cast<char>(*byte)));
   }
   Symbols symbols(spec);
-  MOEHOST_ASSIGN(MergeTable merges, read_merges(spec, symbols));
-  model.encoder = std::make_unique<SentencePieceEncoder>(std::move(symbols), std::move(merges), byte_ids,
+  MOEHOST_ASSIGN(MergeRules rules, read_merges(spec, symbols));
+  model.encoder = std::make_unique<SentencePieceEncoder>(std::move(symbols), std::move(rules), byte_ids,
                                                          static_cast<TokenId>(spec.unknown.value_or(-1)),
                                                          model.strips_leading_space);
   return model;

@@ -14,9 +14,17 @@ namespace {
 // Control tokens that end an answer whether or not the file says so: texts of chat formats in use, as files often
 // name only one of them.
 constexpr std::string_view kEndTexts[] = {
-    "<|endoftext|>", "<|im_end|>",    "<|end_of_text|>", "<|eot_id|>",
-    "<|eom_id|>",    "<|end|>",       "<|return|>",      "<end_of_turn>",
-    "</s>",          "<|EOT|>",       "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+    "</s>",
+    "<|end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|return|>",
+    "<end_of_turn>",
+    "<|EOT|>",
+    "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
 };
 
 // Fills in types where the file has none.
@@ -39,9 +47,9 @@ Status check(TokenizerSpec* spec) {
       return fail(Code::kBadModel, "tokenizer.ggml.token_type[", i, "] is ", spec->types[i], "; 1 to 6 are allowed");
     }
   }
-  const std::pair<const char*, std::optional<int64_t>> ids[] = {
-      {"bos", spec->bos}, {"eos", spec->eos},         {"eot", spec->eot},
-      {"eom", spec->eom}, {"unknown", spec->unknown}, {"padding", spec->padding}};
+  const std::pair<const char*, std::optional<int64_t>> ids[] = {{"bos", spec->bos},         {"eos", spec->eos},
+                                                                {"eot", spec->eot},         {"eom", spec->eom},
+                                                                {"unknown", spec->unknown}, {"padding", spec->padding}};
   for (const auto& [name, id] : ids) {
     if (id && (*id < 0 || static_cast<uint64_t>(*id) >= count)) {
       return fail(Code::kBadModel, "tokenizer.ggml.", name, "_token_id is ", *id, "; the vocabulary has ids 0 to ",
@@ -60,7 +68,8 @@ Status check(TokenizerSpec* spec) {
 Result<TokenizerModel> build_model(const TokenizerSpec& spec) {
   if (spec.model == "gpt2") return build_byte_level(spec);
   if (spec.model == "llama") return build_sentence_piece(spec);
-  return fail(Code::kBadModel, "tokenizer.ggml.model is '", spec.model, "', which is not supported; known are gpt2, llama");
+  return fail(Code::kBadModel, "tokenizer.ggml.model is '", spec.model,
+              "', which is not supported; known are gpt2, llama");
 }
 
 TokenMatcher match_tokens(const TokenizerSpec& spec, std::initializer_list<TokenType> types) {
@@ -117,8 +126,8 @@ FileTokenizer::FileTokenizer(const TokenizerSpec& spec, TokenizerModel model)
   for (size_t i = 0; i < spec.tokens.size(); ++i) {
     const bool control = spec.types[i] == kControl;
     const bool named_end = std::find(std::begin(kEndTexts), std::end(kEndTexts), spec.tokens[i]) != std::end(kEndTexts);
-    traits_.push_back({control || spec.types[i] == kUnknown, spec.model == "llama" && spec.types[i] == kByte,
-                       control && named_end});
+    traits_.push_back(
+        {control || spec.types[i] == kUnknown, spec.model == "llama" && spec.types[i] == kByte, control && named_end});
   }
   for (const auto& id : {spec.eos, spec.eot, spec.eom}) {
     if (id) traits_[*id].end = true;

@@ -20,18 +20,18 @@ using TokenId = int32_t;
 
 // What a GGUF file says under tokenizer.ggml.*, unchecked: build() checks it.
 struct TokenizerSpec {
-  std::string model, pre;               // "gpt2" | "llama"; pre-tokenizer name, may be empty
-  std::vector<std::string> tokens;      // byte-mapped text for gpt2
-  std::vector<float> scores;            // llama
-  std::vector<int64_t> types;           // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
-  std::vector<std::string> merges;      // gpt2: "a b"
+  std::string model, pre;           // "gpt2" | "llama"; pre-tokenizer name, may be empty
+  std::vector<std::string> tokens;  // byte-mapped text for gpt2
+  std::vector<float> scores;        // llama
+  std::vector<int64_t> types;       // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
+  std::vector<std::string> merges;  // gpt2: "a b"
   std::optional<int64_t> bos, eos, eot, eom, unknown, padding;
   std::optional<bool> add_bos, add_eos, add_space_prefix;
 };
 
 struct EncodeOptions {
-  bool add_special = false;    // BOS / EOS where the model wants them
-  bool parse_special = true;   // text that spells a control token becomes it; false: it stays text
+  bool add_special = false;   // BOS / EOS where the model wants them
+  bool parse_special = true;  // text that spells a control token becomes it; false: it stays text
 };
 
 // Immutable, thread-safe.
@@ -44,17 +44,17 @@ class Tokenizer {
   // Linear in the text's length. Invalid UTF-8 is encoded byte by byte where the vocabulary can, else replaced.
   virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
   // The whole text, special tokens kept as text or skipped. Ids outside the vocabulary give nothing. Bytes that are no
-  // UTF-8 become U+FFFD: byte-level BPE looks at the text as a whole, SentencePiece replaces every byte of a run of byte
-  // tokens that is not valid.
+  // UTF-8 become U+FFFD: byte-level BPE looks at the text as a whole, SentencePiece replaces every byte of a run of
+  // byte tokens that is not valid.
   std::string decode(std::span<const TokenId> ids, bool skip_special = false) const;
   // Raw bytes of one token within a text (no replacement, no stripping of a leading space); empty outside.
   virtual std::string piece(TokenId id) const = 0;
 
   virtual size_t size() const = 0;
-  virtual bool is_special(TokenId id) const = 0;       // control tokens and the unknown token
-  virtual bool is_byte(TokenId id) const = 0;          // stands for a byte where SentencePiece knows no character
-  virtual bool strips_leading_space() const = 0;       // from a whole text: encode adds one
-  virtual bool is_end(TokenId id) const = 0;           // eos, eot, eom and their like: generation stops
+  virtual bool is_special(TokenId id) const = 0;  // control tokens and the unknown token
+  virtual bool is_byte(TokenId id) const = 0;     // stands for a byte where SentencePiece knows no character
+  virtual bool strips_leading_space() const = 0;  // from a whole text: encode adds one
+  virtual bool is_end(TokenId id) const = 0;      // eos, eot, eom and their like: generation stops
   virtual std::optional<TokenId> bos() const = 0;
   virtual bool adds_bos() const = 0;
 };
