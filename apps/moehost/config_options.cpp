@@ -13,12 +13,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Flags that are another spelling of a configuration path.
-constexpr std::pair<const char*, const char*> kPaths[] = {{"model", "model"},
-                                                          {"device", "device_map.non_expert_layers"},
-                                                          {"moe-device", "device_map.expert_layers"},
-                                                          {"host", "server.host"},
-                                                          {"port", "server.port"}};
+// Flags that are another spelling of a configuration path. The value of a `text` one is taken as it is, not as YAML: a
+// host may be "::", and a file's name anything.
+struct Flag {
+  const char* option;
+  const char* path;
+  bool text;
+};
+constexpr Flag kFlags[] = {{"model", "model", true},
+                           {"device", "device_map.non_expert_layers", false},
+                           {"moe-device", "device_map.expert_layers", false},
+                           {"host", "server.host", true},
+                           {"port", "server.port", false}};
+
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("''") : std::string(1, c);
+  return out + "'";
+}
 
 std::vector<std::pair<std::string, std::string>> moehost_environment() {
   std::vector<std::pair<std::string, std::string>> out;
@@ -56,10 +68,11 @@ Result<ConfigResult> read_config(const CommandLine& line) {
   sources.environment = moehost_environment();
   if (!line.positional().empty()) {
     if (line.has("model")) return fail(Code::kUsage, "the model is named twice: as argument and with --model");
-    sources.sets.emplace_back("model", line.positional().front());
+    sources.sets.emplace_back("model", quoted(line.positional().front()));
   }
-  for (const auto& [option, path] : kPaths)
-    if (const auto value = line.text(option)) sources.sets.emplace_back(path, *value);
+  for (const Flag& flag : kFlags)
+    if (const auto value = line.text(flag.option))
+      sources.sets.emplace_back(flag.path, flag.text ? quoted(*value) : *value);
   for (const std::string& set : line.all("set")) {
     const size_t equals = set.find('=');
     if (equals == std::string::npos || equals == 0)

@@ -223,9 +223,10 @@ asio::awaitable<std::optional<ApiError>> Connection::read_body(Parser& parser) {
   if (shared_.body_bytes + reserve > kAllBodyBytes)
     co_return ApiError{503, "overloaded", "too many large requests at once: try again"};
   shared_.body_bytes += body_reserved_ = reserve;
-  if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue") &&
-      !co_await write("HTTP/1.1 100 Continue\r\n\r\n"))
-    co_return std::nullopt;
+  if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+    const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+    co_await write(go_on);
+  }
   const auto begin = steady_clock::now();
   while (!parser.is_done()) {
     error_code error;
@@ -358,32 +359,35 @@ asio::awaitable<void> Connection::send_stream(const std::shared_ptr<Stream>& str
   std::string head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n";
   if (chunked_) head += "Transfer-Encoding: chunked\r\n";
   head += keep_alive_ ? "\r\n" : "Connection: close\r\n\r\n";
-  bool alive = co_await write(std::move(head));
+  bool alive = co_await write(head);
+  std::string piece;
   while (alive && !stream->gone) {
     if (stream->text.size() > kUnreadBytes) break;
     if (!stream->text.empty()) {
-      alive = co_await write_chunk(text_event(std::exchange(stream->text, {})));
+      piece = text_event(std::exchange(stream->text, {}));
     } else if (stream->end) {
       break;
     } else {
       co_await wait_for_news(*stream);
-      if (stream->text.empty() && !stream->end) alive = co_await write_chunk(": ping\n\n");
+      if (!stream->text.empty() || stream->end) continue;
+      piece = ": ping\n\n";
     }
+    alive = co_await write_chunk(piece);
   }
-  if (!stream->end || !stream->text.empty()) {
+  if (!alive || !stream->end || !stream->text.empty()) {
     if (stream->job) shared_.queue->cancel(stream->job);
     keep_alive_ = false;
     co_return;
   }
   const auto& result = *stream->end;
-  if (!result.ok()) {
-    log::error("server", "request failed: ", result.status().message());
-    keep_alive_ = false;
-  }
-  alive = co_await write_chunk(result.ok() ? last_events(*result, prompt_tokens, shared_.model_id)
-                                           : error_event(engine_error(result.status())));
-  if (alive && chunked_) alive = co_await write("0\r\n\r\n");
-  if (!alive) keep_alive_ = false;
+  if (!result.ok()) log::error("server", "request failed: ", result.status().message());
+  keep_alive_ = keep_alive_ && result.ok();
+  piece = result.ok() ? last_events(*result, prompt_tokens, shared_.model_id)
+                      : error_event(engine_error(result.status()));
+  alive = co_await write_chunk(piece);
+  const std::string last_chunk = "0\r\n\r\n";
+  if (alive && chunked_) alive = co_await write(last_chunk);
+  keep_alive_ = keep_alive_ && alive;
 }
 
 asio::awaitable<void> Connection::send(const Reply& reply) {
@@ -395,17 +399,19 @@ asio::awaitable<void> Connection::send(const Reply& reply) {
   head.keep_alive(keep_alive_);
   std::string bytes = cat(head.base());
   if (!head_only_) bytes += reply.body;
-  if (!co_await write(std::move(bytes))) keep_alive_ = false;
+  const bool alive = co_await write(bytes);
+  keep_alive_ = keep_alive_ && alive;
 }
 
-asio::awaitable<bool> Connection::write_chunk(std::string bytes) {
-  if (!chunked_) co_return co_await write(std::move(bytes));
-  std::ostringstream size;
-  size << std::hex << bytes.size();
-  co_return co_await write(cat(size.str(), "\r\n", bytes, "\r\n"));
+asio::awaitable<bool> Connection::write_chunk(const std::string& bytes) {
+  if (!chunked_) co_return co_await write(bytes);
+  std::ostringstream chunk;
+  chunk << std::hex << bytes.size() << "\r\n" << bytes << "\r\n";
+  const std::string framed = std::move(chunk).str();
+  co_return co_await write(framed);
 }
 
-asio::awaitable<bool> Connection::write(std::string bytes) {
+asio::awaitable<bool> Connection::write(const std::string& bytes) {
   error_code error;
   expire_after(kWriteTime);
   co_await asio::async_write(socket_, asio::buffer(bytes), into(error));

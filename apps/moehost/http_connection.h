@@ -73,8 +73,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Awaitable<void> send_whole(const std::shared_ptr<Stream>& stream, size_t prompt_tokens);
   Awaitable<void> send(const Reply& reply);
   Awaitable<void> close_gently();
-  Awaitable<bool> write(std::string bytes);           // as they are; false: gone
-  Awaitable<bool> write_chunk(std::string bytes);     // as a chunk where the client knows chunks
+  // By reference to a named string: GCC 11 and 12 destroy temporaries in the arguments of co_await twice.
+  Awaitable<bool> write(const std::string& bytes);        // as they are; false: gone
+  Awaitable<bool> write_chunk(const std::string& bytes);  // as a chunk where the client knows chunks
   Awaitable<void> wait_for_news(Stream& stream);
   void watch_for_close(const std::shared_ptr<Stream>& stream);
 

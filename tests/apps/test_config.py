@@ -96,6 +96,11 @@ class Precedence(ProgramTest):
         self.succeed("plan", "--config", path)
         self.succeed("plan", "--config", path, "--model", os.path.relpath(TINY))
 
+    def test_a_model_file_may_have_any_name(self):
+        path = os.path.join(self.folder, "[1]: it's here.gguf")
+        os.symlink(TINY, path)
+        self.succeed("plan", path)
+
 
 class Generated(ProgramTest):
     def test_the_schema_is_json_and_knows_the_keys_of_the_shipped_configs(self):

@@ -67,12 +67,12 @@ class Answers(ProgramTest):
             self.assertEqual(answer[1]["Allow"], allowed)
 
     def test_generate_answers_text_usage_reason_and_model(self):
-        status, headers, body = self.server.generate(prompt=PROMPT, **GREEDY)
+        status, headers, body = self.server.generate(prompt=PROMPT, temperature=0, max_tokens=2)
         self.assertEqual((status, headers["Content-Type"]), (200, "application/json"))
         self.assertEqual(list(body), ["text", "usage", "finish_reason", "model"])
         usage = body["usage"]
         self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + usage["completion_tokens"])
-        self.assertEqual((usage["completion_tokens"], body["finish_reason"], body["model"]), (8, "length", "tiny"))
+        self.assertEqual((usage["completion_tokens"], body["finish_reason"], body["model"]), (2, "length", "tiny"))
 
     def test_the_server_says_what_run_says(self):
         done = self.succeed("run", TINY, "-p", PROMPT, "-n", "8", "--temperature", "0", "--json")
