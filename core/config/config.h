@@ -83,8 +83,8 @@ struct Config {
   std::map<std::string, std::map<std::string, std::string>> device_options;  // device name -> plugin option -> value
 };
 
-// Where values come from, weakest first: files in order, then environment (MOEHOST_DEVICE_MAP__KV_CACHE=cpu: "__" is the
-// dot), then sets ("device_map.kv_cache=cpu", from --set and the flags).
+// Where values come from, weakest first: files in order, then environment (MOEHOST_DEVICE_MAP__KV_CACHE=cpu: "__" is
+// the dot; MOEHOST_PLUGIN_DIR and MOEHOST_LOG are no keys, any other unknown name is an error), then sets ("device_map.kv_cache=cpu", from --set and the flags).
 struct ConfigSources {
   std::vector<std::string> files;
   std::vector<std::pair<std::string, std::string>> environment;  // name, value: all that start with MOEHOST_
@@ -100,7 +100,8 @@ struct ConfigResult {
 };
 ConfigResult load_config(const ConfigSources& sources);
 
-// Generated from the schema table: docs/configuration.md and the JSON Schema. `moehost check --docs|--schema` prints them.
+// Generated from the schema table: docs/configuration.md and the JSON Schema, printed by `moehost check --docs` and
+// `--schema`.
 std::string config_markdown();
 std::string config_json_schema();
 
