@@ -1,6 +1,6 @@
 // Attention over the paged cache, with online softmax (Milakov and Gimelshein 2018): no memory that grows with the
-// context. K and V of the step are written first; then blocks of query rows, a row being one head of one token, walk the
-// keys in chunks at fixed positions. A row depends on itself and its cache alone, whatever shares its block.
+// context. K and V of the step are written first; then blocks of query rows, a row being one head of one token, walk
+// the keys in chunks at fixed positions. A row depends on itself and its cache alone, whatever shares its block.
 #include <algorithm>
 #include <cmath>
 
@@ -26,12 +26,12 @@ struct ThreadScratch {
         weight(arena.array<float>(kRows)),
         rows(arena.array<const float*>(kRows)) {}
   uint32_t v_stride;
-  float* keys;         // [Ck, kKeys]: a chunk, transposed
-  float* values;       // [kKeys, v_stride]
-  float* scores;       // [kRows, kKeys]
-  float* sums;         // [kRows, v_stride]: of exp(score - top) * value
-  float *top, *weight; // [kRows]: largest score so far, sum of exp(score - top)
-  const float** rows;  // [kRows]
+  float* keys;          // [Ck, kKeys]: a chunk, transposed
+  float* values;        // [kKeys, v_stride]
+  float* scores;        // [kRows, kKeys]
+  float* sums;          // [kRows, v_stride]: of exp(score - top) * value
+  float *top, *weight;  // [kRows]: largest score so far, sum of exp(score - top)
+  const float** rows;   // [kRows]
 };
 
 // One sequence of the step in one layer of the cache.
@@ -40,8 +40,12 @@ struct Sequence {
   const int32_t* blocks;
   uint32_t layer, first_row, rows, length;  // rows of the step; tokens in the cache with them
   uint32_t position(uint32_t row) const { return length - rows + row; }
-  std::byte* k(uint32_t token, uint32_t head) const { return kv->k(layer, block(token), head) + slot(token) * kv->k_row_bytes(); }
-  std::byte* v(uint32_t token, uint32_t head) const { return kv->v(layer, block(token), head) + slot(token) * kv->v_row_bytes(); }
+  std::byte* k(uint32_t token, uint32_t head) const {
+    return kv->k(layer, block(token), head) + slot(token) * kv->k_row_bytes();
+  }
+  std::byte* v(uint32_t token, uint32_t head) const {
+    return kv->v(layer, block(token), head) + slot(token) * kv->v_row_bytes();
+  }
   uint64_t slot(uint32_t token) const { return token % kv->desc().block_tokens; }
   uint32_t block(uint32_t token) const { return static_cast<uint32_t>(blocks[token / kv->desc().block_tokens]); }
 };
@@ -49,7 +53,11 @@ struct Sequence {
 class Attention {
  public:
   Attention(const Cpu& cpu, const PackedOp& op, const Call& call)
-      : cpu_(cpu), op_(op), call_(call), p_(op.params<mh_attention_params>()), kv_(*p_.kv_desc),
+      : cpu_(cpu),
+        op_(op),
+        call_(call),
+        p_(op.params<mh_attention_params>()),
+        kv_(*p_.kv_desc),
         heads_(op.desc().in_groups / kv_.kv_heads) {
     for (uint32_t s = 0; s < call.step.raw().sequences; ++s) check(s, sequence(s));
     Arena arena(nullptr);
@@ -61,7 +69,8 @@ class Attention {
     const uint32_t tokens = call_.out[0].rows, sequences = call_.step.raw().sequences;
     // Small blocks where there are few rows, so that all threads have some.
     uint32_t block = kRows;
-    while (block > heads_ && block > 8 && ceil_div(tokens * heads_, block) * kv_.kv_heads < 2 * cpu_.pool.threads()) block /= 2;
+    while (block > heads_ && block > 8 && ceil_div(tokens * heads_, block) * kv_.kv_heads < 2 * cpu_.pool.threads())
+      block /= 2;
     const uint32_t pieces = blocks_before(sequences, block) * kv_.kv_heads;
     const auto write = [&](uint32_t token, uint32_t) { write_token(token); };
     const auto attend = [&](uint32_t piece, uint32_t thread) {
@@ -76,8 +85,11 @@ class Attention {
  private:
   Sequence sequence(uint32_t s) const {
     const int32_t* rows = call_.step.sequence_rows();
-    return {static_cast<const mh::PagedKv*>(op_.kv()), call_.step.block_table(kv_.group, s), p_.layer,
-            static_cast<uint32_t>(rows[s]), static_cast<uint32_t>(rows[s + 1] - rows[s]),
+    return {static_cast<const mh::PagedKv*>(op_.kv()),
+            call_.step.block_table(kv_.group, s),
+            p_.layer,
+            static_cast<uint32_t>(rows[s]),
+            static_cast<uint32_t>(rows[s + 1] - rows[s]),
             static_cast<uint32_t>(call_.step.sequence_lengths()[s])};
   }
   // Blocks of query rows in all sequences before s.
@@ -87,12 +99,15 @@ class Attention {
     return sum;
   }
   // The first key that the row at `position` sees.
-  uint32_t first_key(uint32_t position) const { return p_.window && position >= p_.window ? position - p_.window + 1 : 0; }
+  uint32_t first_key(uint32_t position) const {
+    return p_.window && position >= p_.window ? position - p_.window + 1 : 0;
+  }
 
   void check(uint32_t s, const Sequence& sequence) const {
     if (uint64_t{sequence.first_row} + sequence.rows > call_.out[0].rows || sequence.length < sequence.rows)
       mh::fail(MH_INVALID, "attention: sequence ", s, " has rows ", sequence.first_row, " to ",
-               uint64_t{sequence.first_row} + sequence.rows, " of ", call_.out[0].rows, " and ", sequence.length, " tokens");
+               uint64_t{sequence.first_row} + sequence.rows, " of ", call_.out[0].rows, " and ", sequence.length,
+               " tokens");
     if (sequence.rows == 0) return;
     const uint32_t seen = first_key(sequence.position(0)) / kv_.block_tokens;
     for (uint32_t b = seen; b <= (sequence.length - 1) / kv_.block_tokens; ++b)
@@ -153,8 +168,8 @@ class Attention {
     }
   }
 
-  // Scores of a row in a chunk become exp(score - top), 0 where the row does not see; what it summed before is scaled to
-  // the new top.
+  // Scores of a row in a chunk become exp(score - top), 0 where the row does not see; what it summed before is scaled
+  // to the new top.
   void soften(const ThreadScratch& s, uint32_t r, uint32_t key, uint32_t keys, uint32_t position) const {
     float* scores = s.scores + r * kKeys;
     const uint32_t low = std::min(std::max(first_key(position), key) - key, keys);

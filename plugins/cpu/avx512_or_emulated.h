@@ -1,7 +1,7 @@
-// The one include of AVX-512 kernels, in place of <immintrin.h>. With AVX-512 flags it is the compiler's own header; with
-// -mavx2 -mfma -mf16c and libsimde-dev the same source runs on an AVX2 machine: slow, and exact. Fills what SIMDe 0.7.4
-// (Debian 12) lacks of what simd.h uses. An intrinsic that neither has is a compile error ("target specific option
-// mismatch"), never a wrong result. For GCC, with -Wno-psabi.
+// The one include of AVX-512 kernels, in place of <immintrin.h>. With AVX-512 flags it is the compiler's own header;
+// with -mavx2 -mfma -mf16c and libsimde-dev the same source runs on an AVX2 machine: slow, and exact. Fills what SIMDe
+// 0.7.4 (Debian 12) lacks of what simd.h uses. An intrinsic that neither has is a compile error ("target specific
+// option mismatch"), never a wrong result. For GCC, with -Wno-psabi.
 #pragma once
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -52,12 +52,14 @@ inline __m512 cvtph_ps(__m256i h) {
   return join<__m512>(_mm256_cvtph_ps(_mm256_castsi256_si128(h)), _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1)));
 }
 inline __m256i cvtps_ph(__m512 v) {
-  const __m128i a = _mm256_cvtps_ph(_mm256_castsi256_ps(low(v)), 0), b = _mm256_cvtps_ph(_mm256_castsi256_ps(high(v)), 0);
+  const __m128i a = _mm256_cvtps_ph(_mm256_castsi256_ps(low(v)), 0),
+                b = _mm256_cvtps_ph(_mm256_castsi256_ps(high(v)), 0);
   return _mm256_set_m128i(b, a);
 }
 inline __m512 cvtepi32_ps(__m512i v) { return join<__m512>(_mm256_cvtepi32_ps(low(v)), _mm256_cvtepi32_ps(high(v))); }
 inline __m512i cvtps_epi32(__m512 v) {
-  return join<__m512i>(_mm256_cvtps_epi32(_mm256_castsi256_ps(low(v))), _mm256_cvtps_epi32(_mm256_castsi256_ps(high(v))));
+  return join<__m512i>(_mm256_cvtps_epi32(_mm256_castsi256_ps(low(v))),
+                       _mm256_cvtps_epi32(_mm256_castsi256_ps(high(v))));
 }
 
 }  // namespace emulated

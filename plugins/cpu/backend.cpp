@@ -18,21 +18,21 @@ struct OpEntry {
   uint64_t (*scratch)(const Cpu& cpu, const mh_op_desc& desc);
 };
 constexpr OpEntry kOps[] = {
-    {},                                // no kind 0
-    {nullptr, no_scratch},             // MH_OP_EMBED: another class of op
-    {rms_norm, no_scratch},            // MH_OP_RMS_NORM
-    {linear, linear_scratch},          // MH_OP_LINEAR
-    {head_linear, linear_scratch},     // MH_OP_HEAD_LINEAR
-    {rope, rope_scratch},              // MH_OP_ROPE
-    {attention, attention_scratch},    // MH_OP_ATTENTION
-    {route, route_scratch},            // MH_OP_ROUTE
-    {experts, network_scratch},        // MH_OP_EXPERTS
-    {ffn, network_scratch},            // MH_OP_FFN
-    {activate, no_scratch},            // MH_OP_ACTIVATE
-    {gate, no_scratch},                // MH_OP_GATE
-    {add, no_scratch},                 // MH_OP_ADD
-    {scale, no_scratch},               // MH_OP_SCALE
-    {take_rows, no_scratch},           // MH_OP_TAKE_ROWS
+    {},                              // no kind 0
+    {nullptr, no_scratch},           // MH_OP_EMBED: another class of op
+    {rms_norm, no_scratch},          // MH_OP_RMS_NORM
+    {linear, linear_scratch},        // MH_OP_LINEAR
+    {head_linear, linear_scratch},   // MH_OP_HEAD_LINEAR
+    {rope, rope_scratch},            // MH_OP_ROPE
+    {attention, attention_scratch},  // MH_OP_ATTENTION
+    {route, route_scratch},          // MH_OP_ROUTE
+    {experts, network_scratch},      // MH_OP_EXPERTS
+    {ffn, network_scratch},          // MH_OP_FFN
+    {activate, no_scratch},          // MH_OP_ACTIVATE
+    {gate, no_scratch},              // MH_OP_GATE
+    {add, no_scratch},               // MH_OP_ADD
+    {scale, no_scratch},             // MH_OP_SCALE
+    {take_rows, no_scratch},         // MH_OP_TAKE_ROWS
 };
 static_assert(std::size(kOps) == MH_OP_TAKE_ROWS + 1);
 
@@ -42,8 +42,9 @@ std::vector<int> chosen_cpus(const mh_device_spec& spec, const char* id) {
   const uint64_t threads = mh::number_option(spec, "threads", cpus.size());
   if (threads == 0) mh::fail(MH_INVALID, "option threads is 0: at least 1");
   if (threads > cpus.size())
-    mh::log(1, id, "threads: " + std::to_string(threads) + " asked, " + std::to_string(cpus.size()) +
-                       " taken: one for each processor that may be used");
+    mh::log(1, id,
+            "threads: " + std::to_string(threads) + " asked, " + std::to_string(cpus.size()) +
+                " taken: one for each processor that may be used");
   cpus.resize(std::min<size_t>(threads, cpus.size()));
   return cpus;
 }
@@ -56,7 +57,8 @@ const KernelTable& choose(std::span<const Variant> variants) {
 uint32_t batch_size(const mh_device_spec& spec, const char* id) {
   constexpr uint64_t kDefault = 512, kMost = 1 << 20;
   const uint64_t value = mh::number_option(spec, (std::string(id) + "." + Backend::kBatchSize).c_str(), kDefault);
-  if (value == 0 || value > kMost) mh::fail(MH_INVALID, "option ", id, ".", Backend::kBatchSize, " is ", value, ": 1 to ", kMost);
+  if (value == 0 || value > kMost)
+    mh::fail(MH_INVALID, "option ", id, ".", Backend::kBatchSize, " is ", value, ": 1 to ", kMost);
   return static_cast<uint32_t>(value);
 }
 
@@ -66,9 +68,10 @@ Backend::Backend(const mh_device_spec& spec, const char* id, std::span<const Var
     : mh::Backend(spec),
       pool_(chosen_cpus(spec, id), [] { return mh::g_host->spin_ns(mh::g_host->ctx); }),
       cpu_{choose(variants), pool_, batch_size(spec, id)} {
-  mh::log(2, id, std::string("kernels ") + cpu_.kernels.name + " (the best of " + std::to_string(variants.size()) +
-                     " that this processor runs), " + std::to_string(pool_.threads()) +
-                     " threads; F32, F16 and BF16 matrices times many tokens: " + dense_library());
+  mh::log(2, id,
+          std::string("kernels ") + cpu_.kernels.name + " (the best of " + std::to_string(variants.size()) +
+              " that this processor runs), " + std::to_string(pool_.threads()) +
+              " threads; F32, F16 and BF16 matrices times many tokens: " + dense_library());
 }
 
 mh_op_cost Backend::cost(const mh_op_desc& desc) {
@@ -77,7 +80,8 @@ mh_op_cost Backend::cost(const mh_op_desc& desc) {
   if (desc.kind == MH_OP_EMBED) {
     const mh_weight& table = *desc.weights[0];
     if (table.scales || table.zeros || !mh::can_decode(table.format))
-      mh::fail(MH_UNSUPPORTED, "embed: the table is ", mh::find_format(table.format)->name, ": known are ", mh::kDecodedFormats);
+      mh::fail(MH_UNSUPPORTED, "embed: the table is ", mh::find_format(table.format)->name, ": known are ",
+               mh::kDecodedFormats);
     cost.resident_bytes = mh::StoredOp::resident_bytes(desc);
     return cost;
   }

@@ -24,8 +24,8 @@ bool dense_takes(const float* const* x, uint32_t tokens) {
   return true;
 }
 
-bool dense_multiply(const float* const* x, uint32_t tokens, uint32_t inputs, const float* panel, uint32_t cols, float* y,
-                    size_t y_stride, bool add) {
+bool dense_multiply(const float* const* x, uint32_t tokens, uint32_t inputs, const float* panel, uint32_t cols,
+                    float* y, size_t y_stride, bool add) {
   omp_set_num_threads(1);  // of this thread: oneDNN would start a second pool beside ours
   return dnnl_sgemm('N', 'N', tokens, cols, inputs, 1, x[0], x[1] - x[0], panel, cols, add, y,
                     static_cast<dnnl_dim_t>(y_stride)) == dnnl_success;
@@ -37,7 +37,9 @@ namespace mh_cpu {
 
 const char* dense_library() { return "own kernels"; }
 bool dense_takes(const float* const*, uint32_t) { return false; }
-bool dense_multiply(const float* const*, uint32_t, uint32_t, const float*, uint32_t, float*, size_t, bool) { return false; }
+bool dense_multiply(const float* const*, uint32_t, uint32_t, const float*, uint32_t, float*, size_t, bool) {
+  return false;
+}
 
 }  // namespace mh_cpu
 #endif

@@ -8,8 +8,13 @@
 namespace mh_cpu {
 namespace {
 
-struct Pair { uint32_t token; float weight; };                // a token that chose the expert of a block
-struct Block { uint32_t slot, first_pair, tokens; };          // at most kTokenBlock pairs of one slot
+struct Pair {
+  uint32_t token;
+  float weight;
+};  // a token that chose the expert of a block
+struct Block {
+  uint32_t slot, first_pair, tokens;
+};  // at most kTokenBlock pairs of one slot
 constexpr uint32_t kSliceCols = kSliceGroups * kGroupRows;
 
 // What the op takes at a time, from its description.
@@ -26,7 +31,9 @@ struct Limits {
 
 struct ThreadScratch {
   explicit ThreadScratch(Arena& arena)
-      : multiply(arena), a(arena.array<float>(kTokenBlock * kSliceCols)), b(arena.array<float>(kTokenBlock * kSliceCols)) {}
+      : multiply(arena),
+        a(arena.array<float>(kTokenBlock * kSliceCols)),
+        b(arena.array<float>(kTokenBlock * kSliceCols)) {}
   MultiplyScratch multiply;
   float *a, *b;
 };
@@ -35,7 +42,7 @@ struct Buffers {
   Pair* pairs;      // by slot, in the order of tokens
   uint32_t* start;  // [slots + 1]
   Block* blocks;
-  float* hidden;    // [pairs, F]
+  float* hidden;  // [pairs, F]
   std::byte* threads;
   uint64_t thread_bytes;
   Buffers(Arena& arena, const Limits& limits, uint32_t thread_count)
@@ -76,15 +83,21 @@ uint32_t group_tokens(const Buffers& b, uint32_t slots, uint32_t tokens, uint32_
 class Batch {
  public:
   Batch(const Cpu& cpu, const PackedOp& op, const Call& call, const Buffers& buffers, uint32_t first, uint32_t tokens)
-      : cpu_(cpu), op_(op), call_(call), b_(buffers), first_(first), tokens_(tokens),
-        strict_(op.desc().flags & MH_STRICT), weigh_input_(op.params<mh_experts_params>().weigh_input) {}
+      : cpu_(cpu),
+        op_(op),
+        call_(call),
+        b_(buffers),
+        first_(first),
+        tokens_(tokens),
+        strict_(op.desc().flags & MH_STRICT),
+        weigh_input_(op.params<mh_experts_params>().weigh_input) {}
 
   void run(uint32_t blocks) const {
     const Matrix &up = op_.matrix(MH_UP), &down = op_.matrix(MH_DOWN);
     const Slices hidden(up, cpu_, std::max(1u, blocks)), out(down, cpu_, 1);
     const auto first = [&](uint32_t piece, uint32_t thread) {
-      fill_hidden(b_.blocks[piece / hidden.count], hidden.first(piece % hidden.count), hidden.size(piece % hidden.count, up),
-                  b_.thread(thread));
+      fill_hidden(b_.blocks[piece / hidden.count], hidden.first(piece % hidden.count),
+                  hidden.size(piece % hidden.count, up), b_.thread(thread));
     };
     const auto second = [&](uint32_t piece, uint32_t thread) {
       add_down(blocks, out.first(piece), out.size(piece, down), b_.thread(thread));
@@ -113,7 +126,8 @@ class Batch {
     for (uint32_t t = 0; t < block.tokens; ++t) {
       const float* b = scratch.b + t * stride;
       float* hidden = b_.hidden + uint64_t{block.first_pair + t} * up.rows + row;
-      cpu_.kernels.activate(act.kind, gate ? scratch.a + t * stride : b, gate ? b : nullptr, cols, act.limit, act.alpha, hidden);
+      cpu_.kernels.activate(act.kind, gate ? scratch.a + t * stride : b, gate ? b : nullptr, cols, act.limit, act.alpha,
+                            hidden);
     }
   }
 
@@ -128,7 +142,8 @@ class Batch {
       const Block& block = b_.blocks[i];
       for (uint32_t t = 0; t < block.tokens; ++t)
         scratch.multiply.x[t] = b_.hidden + uint64_t{block.first_pair + t} * down.cols;
-      multiply(cpu_.kernels, down, block.slot, group, groups, scratch.multiply, block.tokens, strict_, scratch.a, stride);
+      multiply(cpu_.kernels, down, block.slot, group, groups, scratch.multiply, block.tokens, strict_, scratch.a,
+               stride);
       for (uint32_t t = 0; t < block.tokens; ++t) {
         const Pair& pair = b_.pairs[block.first_pair + t];
         float* y = scratch.a + t * stride;

@@ -1,6 +1,6 @@
 // Weight formats of the CPU backends, each described once: where a storage block keeps its codes and scales, and how 16
-// rows of it lie interleaved in memory. Packing, unpacking, the scalar decoder, the kernels and the tests all derive
-// from these descriptions. Included by kernel units: no std:: and nothing but constants.
+// rows of it lie interleaved in memory. Packing, unpacking, the kernels and the tests all derive from these
+// descriptions. Included by kernel units: no std:: and nothing but constants.
 //
 // A packed row group holds 16 rows, block after block. Of a coded format a packed block is, in this order:
 //   scales      16 x f16 (kE8m0: 16 x u8)
@@ -49,6 +49,7 @@ struct Format {
 
 constexpr int8_t kMxfp4Codes[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
+// clang-format off
 constexpr Format kF32{.id = 0, .name = "F32", .elements = 1, .bytes = 4, .code_bits = 32, .scales = Scales::kNone};
 constexpr Format kF16{.id = 1, .name = "F16", .elements = 1, .bytes = 2, .code_bits = 16, .scales = Scales::kNone};
 constexpr Format kBf16{.id = 30, .name = "BF16", .elements = 1, .bytes = 2, .code_bits = 16, .scales = Scales::kNone};
@@ -58,21 +59,24 @@ constexpr Format kQ4_1{.id = 3, .name = "Q4_1", .elements = 32, .bytes = 20, .co
                        .min_at = 2, .low_at = 4, .low_span = 16};
 constexpr Format kQ8_0{.id = 8, .name = "Q8_0", .elements = 32, .bytes = 34, .code_bits = 8, .scales = Scales::kHalf,
                        .low_at = 2, .offset = 128};
-constexpr Format kMxfp4{.id = 39, .name = "MXFP4", .elements = 32, .bytes = 17, .code_bits = 4, .scales = Scales::kE8m0,
-                        .low_at = 1, .low_span = 16, .codebook = true};
+constexpr Format kMxfp4{.id = 39, .name = "MXFP4", .elements = 32, .bytes = 17, .code_bits = 4,
+                        .scales = Scales::kE8m0, .low_at = 1, .low_span = 16, .codebook = true};
 constexpr Format kQ4_K{.id = 12, .name = "Q4_K", .elements = 256, .bytes = 144, .code_bits = 4,
                        .scales = Scales::kSub6Min, .min_at = 2, .sub_at = 4, .low_at = 16, .low_span = 32};
 constexpr Format kQ5_K{.id = 13, .name = "Q5_K", .elements = 256, .bytes = 176, .code_bits = 5,
-                       .scales = Scales::kSub6Min, .min_at = 2, .sub_at = 4, .low_at = 48, .low_span = 32, .high_at = 16};
+                       .scales = Scales::kSub6Min, .min_at = 2, .sub_at = 4, .low_at = 48, .low_span = 32,
+                       .high_at = 16};
 constexpr Format kQ6_K{.id = 14, .name = "Q6_K", .elements = 256, .bytes = 210, .code_bits = 6,
                        .scales = Scales::kSignedSub, .scale_at = 208, .sub_at = 192, .low_span = 64, .high_at = 128,
                        .offset = 32};
+// clang-format on
 
 // X(description) for every format; the order is the index in tables of kernels.
 #define MH_CPU_FORMATS(X) X(kF32) X(kF16) X(kBf16) X(kQ4_0) X(kQ4_1) X(kQ8_0) X(kMxfp4) X(kQ4_K) X(kQ5_K) X(kQ6_K)
 #define MH_CPU_COUNT_(format) +1
 constexpr uint32_t kFormatCount = 0 MH_CPU_FORMATS(MH_CPU_COUNT_);
 
+// static: no weak symbol may come from here.
 static constexpr bool is_plain(const Format& f) { return f.scales == Scales::kNone; }
 static constexpr bool has_min(const Format& f) { return f.scales == Scales::kHalfMin || f.scales == Scales::kSub6Min; }
 // Sub-blocks of a block, each with a scale of its own beside the block's; 0 where there are none.

@@ -12,8 +12,8 @@ namespace mh_cpu {
 constexpr uint32_t kSigmoidTimes = 0xffff;
 
 struct KernelTable {
-  const char* name;      // "avx2", for people
-  uint32_t panel_cols;   // columns of the widest panel that `tile` takes
+  const char* name;     // "avx2", for people
+  uint32_t panel_cols;  // columns of the widest panel that `tile` takes
 
   // For few tokens: y[t][16 g + r] = row r of row group g times x[t]. Groups follow each other in memory and are walked
   // several at a time. A token's result does not depend on how many there are. By index in MH_CPU_FORMATS.
@@ -39,8 +39,8 @@ struct KernelTable {
   // v = exp(v - max), and their sum. exp(-inf) is 0.
   float (*exp_row)(float* v, uint32_t n, float max);
   float (*max_row)(const float* v, uint32_t n);
-  void (*softcap)(float* v, uint32_t n, float cap);              // v = cap * tanh(v / cap)
-  void (*scale)(float* v, uint32_t n, float factor);             // v *= factor
+  void (*softcap)(float* v, uint32_t n, float cap);                          // v = cap * tanh(v / cap)
+  void (*scale)(float* v, uint32_t n, float factor);                         // v *= factor
   void (*add_scaled)(float* out, const float* v, uint32_t n, float factor);  // out += factor * v
 };
 

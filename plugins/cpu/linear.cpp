@@ -5,7 +5,8 @@ namespace mh_cpu {
 namespace {
 
 struct ThreadScratch {
-  explicit ThreadScratch(Arena& arena) : multiply(arena), y(arena.array<float>(kTokenBlock * kSliceGroups * kGroupRows)) {}
+  explicit ThreadScratch(Arena& arena)
+      : multiply(arena), y(arena.array<float>(kTokenBlock * kSliceGroups * kGroupRows)) {}
   MultiplyScratch multiply;
   float* y;
 };

@@ -27,5 +27,4 @@ struct Slices {
 void multiply(const KernelTable& kernels, const Matrix& m, uint32_t slab, uint32_t first, uint32_t count,
               const MultiplyScratch& scratch, uint32_t tokens, bool strict, float* y, size_t y_stride);
 
-
 }  // namespace mh_cpu

@@ -1,5 +1,5 @@
-// The ops of the CPU backend, one function each, and what they share. Baseline code: what needs a newer CPU goes through
-// the kernel table.
+// The ops of the CPU backend, one function each, and what they share. Baseline code: what needs a newer CPU goes
+// through the kernel table.
 //
 // Letters: T tokens, D model_dim, I input width, O output width, H heads, C columns of a head, E experts, K experts per
 // token, F expert_dim.
@@ -48,8 +48,8 @@ void add(const Cpu& cpu, const PackedOp& op, const Call& call);
 void scale(const Cpu& cpu, const PackedOp& op, const Call& call);
 void take_rows(const Cpu& cpu, const PackedOp& op, const Call& call);
 
-// Hands out arrays of an op's scratch memory. Without memory it only counts, so that the size and the use of scratch are
-// one piece of code.
+// Hands out arrays of an op's scratch memory. Without memory it only counts, so that the size and the use of scratch
+// are one piece of code.
 class Arena {
  public:
   explicit Arena(std::byte* memory) : memory_(memory) {}

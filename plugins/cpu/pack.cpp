@@ -15,14 +15,18 @@ constexpr const Format* kFormats[] = {
 };
 
 // Where input i has its bits above the nibble: a byte of 32-byte spans, and the shift in it.
-struct Place { uint32_t byte, shift; };
+struct Place {
+  uint32_t byte, shift;
+};
 template <const Format& F>
 constexpr Place high_place(uint32_t i) {
   constexpr uint32_t kBits = F.code_bits - 4, kInputs = 32 * (8 / kBits);
   return {F.high_at + i / kInputs * 32 + i % 32, i % kInputs / 32 * kBits};
 }
 template <const Format& F>
-constexpr uint32_t high_mask() { return (1u << (F.code_bits - 4)) - 1; }
+constexpr uint32_t high_mask() {
+  return (1u << (F.code_bits - 4)) - 1;
+}
 
 // The codes of a storage block, one a byte. Q8_0 stores signed codes: the offset makes them unsigned.
 template <const Format& F>
@@ -51,7 +55,8 @@ void write_codes(const uint8_t* codes, uint8_t* block) {
   } else {
     for (uint32_t first = 0; first < F.elements; first += 2 * F.low_span)
       for (uint32_t i = 0; i < F.low_span; ++i)
-        block[F.low_at + first / 2 + i] = static_cast<uint8_t>((codes[first + i] & 15) | codes[first + F.low_span + i] << 4);
+        block[F.low_at + first / 2 + i] =
+            static_cast<uint8_t>((codes[first + i] & 15) | codes[first + F.low_span + i] << 4);
     if constexpr (F.code_bits > 4)
       for (uint32_t i = 0; i < F.elements; ++i) {
         const Place p = high_place<F>(i);
@@ -96,7 +101,8 @@ void put_slots(const uint8_t* codes, uint32_t row, uint8_t* out) {
     } else {
       put(j, (a & 0x0f0f0f0f) | (b & 0x0f0f0f0f) << 4);
       if constexpr (F.code_bits == 5) high[0] |= (a >> 4 & 0x01010101) << j | (b >> 4 & 0x01010101) << (j + 4);
-      if constexpr (F.code_bits == 6) high[0] |= (a >> 4 & 0x03030303) << 2 * j, high[1] |= (b >> 4 & 0x03030303) << 2 * j;
+      if constexpr (F.code_bits == 6)
+        high[0] |= (a >> 4 & 0x03030303) << 2 * j, high[1] |= (b >> 4 & 0x03030303) << 2 * j;
     }
   }
   if constexpr (F.code_bits == 5 || F.code_bits == 6) put(4, high[0]);
@@ -111,8 +117,10 @@ void take_slots(const uint8_t* in, uint32_t row, uint8_t* codes) {
       b = take(j + 4);
     } else {
       a &= 0x0f0f0f0f, b &= 0x0f0f0f0f;
-      if constexpr (F.code_bits == 5) a |= (take(4) >> j & 0x01010101) << 4, b |= (take(4) >> (j + 4) & 0x01010101) << 4;
-      if constexpr (F.code_bits == 6) a |= (take(4) >> 2 * j & 0x03030303) << 4, b |= (take(5) >> 2 * j & 0x03030303) << 4;
+      if constexpr (F.code_bits == 5)
+        a |= (take(4) >> j & 0x01010101) << 4, b |= (take(4) >> (j + 4) & 0x01010101) << 4;
+      if constexpr (F.code_bits == 6)
+        a |= (take(4) >> 2 * j & 0x03030303) << 4, b |= (take(5) >> 2 * j & 0x03030303) << 4;
     }
     std::memcpy(codes + 4 * j, &a, 4);
     std::memcpy(codes + 4 * (j + 4), &b, 4);
@@ -189,12 +197,15 @@ void unpack_rows(const uint8_t* group, uint32_t row_count, uint64_t cols, std::b
 }  // namespace
 
 int format_index(uint32_t id) {
-  const auto* found = std::find_if(std::begin(kFormats), std::end(kFormats), [id](const Format* f) { return f->id == id; });
+  const auto* found =
+      std::find_if(std::begin(kFormats), std::end(kFormats), [id](const Format* f) { return f->id == id; });
   return found == std::end(kFormats) ? -1 : static_cast<int>(found - std::begin(kFormats));
 }
 const Format& format_at(uint32_t index) { return *kFormats[index]; }
 
-uint64_t group_bytes(const Format& format, uint64_t cols) { return cols / format.elements * packed_block_bytes(format); }
+uint64_t group_bytes(const Format& format, uint64_t cols) {
+  return cols / format.elements * packed_block_bytes(format);
+}
 
 void pack_group(const Format& format, const std::byte* rows, uint64_t row_stride, uint32_t row_count, uint64_t cols,
                 uint8_t* group) {

@@ -14,7 +14,8 @@ const Format& format_at(uint32_t index);
 // Bytes of one row group of `cols` inputs (a whole number of blocks).
 uint64_t group_bytes(const Format& format, uint64_t cols);
 
-// 16 rows, row_stride bytes apart, into one row group; rows beyond row_count become zeros. group: group_bytes(cols). [any]
+// 16 rows, row_stride bytes apart, into one row group; rows beyond row_count become zeros. group: group_bytes(cols).
+// [any]
 void pack_group(const Format& format, const std::byte* rows, uint64_t row_stride, uint32_t row_count, uint64_t cols,
                 uint8_t* group);
 // The way back.

@@ -1,5 +1,6 @@
 // The entry of backend_cpu_avx2 and backend_cpu_avx512 (MH_CPU_512). Baseline code. Core has checked the manifest's
-// cpu_features, which the last variant needs; for the others __builtin_cpu_supports asks CPUID and what the system saves.
+// cpu_features, which the last variant needs; for the others __builtin_cpu_supports asks CPUID and what the system
+// saves.
 #include "plugins/cpu/backend.h"
 
 namespace {
@@ -10,7 +11,8 @@ constexpr mh_cpu::Variant kVariants[] = {{[] { return true; }, mh_cpu_kernels_av
 #elif defined(MH_CPU_512)
 #define MH_ID "backend_cpu_avx512"
 constexpr mh_cpu::Variant kVariants[] = {
-    {[] { return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi"); }, mh_cpu_kernels_avx512_vnni},
+    {[] { return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi"); },
+     mh_cpu_kernels_avx512_vnni},
     {[] { return true; }, mh_cpu_kernels_avx512}};
 #else
 #define MH_ID "backend_cpu_avx2"

@@ -10,7 +10,9 @@ constexpr float kTaken = -INFINITY;
 
 struct ThreadScratch {
   ThreadScratch(Arena& arena, uint32_t experts, uint32_t groups)
-      : score(arena.array<float>(experts)), choice(arena.array<float>(experts)), copy(arena.array<float>(experts)),
+      : score(arena.array<float>(experts)),
+        choice(arena.array<float>(experts)),
+        copy(arena.array<float>(experts)),
         group(arena.array<float>(groups)) {}
   float *score, *choice, *copy, *group;
 };
@@ -27,7 +29,8 @@ uint32_t take_best(float* values, uint32_t count) {
 void fill_scores(const KernelTable& kernels, uint32_t kind, const float* logits, uint32_t count, float* score) {
   std::memcpy(score, logits, count * sizeof(float));
   switch (kind) {
-    case MH_SCORE_SIGMOID: return kernels.activate(kSigmoidTimes, score, nullptr, count, 0, 0, score);
+    case MH_SCORE_SIGMOID:
+      return kernels.activate(kSigmoidTimes, score, nullptr, count, 0, 0, score);
     case MH_SCORE_SQRT_SOFTPLUS:
       for (uint32_t e = 0; e < count; ++e)
         score[e] = std::sqrt(std::max(score[e], 0.0f) + std::log1p(std::exp(-std::fabs(score[e]))));
@@ -37,7 +40,8 @@ void fill_scores(const KernelTable& kernels, uint32_t kind, const float* logits,
       for (uint32_t e = 0; e < count; ++e) score[e] /= sum;
       return;
     }
-    default: return;  // identity
+    default:
+      return;  // identity
   }
 }
 

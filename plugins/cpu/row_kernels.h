@@ -19,10 +19,9 @@ MH_INLINE void each_vector(Fn f) {
 // out[i] = f(a[i], b[i]); b may be null, then f gets zeros. The tail goes through padded copies. out may be a or b.
 template <class S, class Fn>
 MH_INLINE void map(const float* a, const float* b, uint32_t n, float* out, Fn f) {
-  const auto strip = [&](const float* pa, const float* pb, float* po) __attribute__((always_inline)) {
-    each_vector<S>([&](uint32_t i) __attribute__((always_inline)) {
-      S::fstore(po + i, f(S::fload(pa + i), pb ? S::fload(pb + i) : S::fset(0)));
-    });
+  const auto strip = [&](const float* pa, const float* pb, float* po) MH_ALWAYS {
+    each_vector<S>([&](uint32_t i)
+                       MH_ALWAYS { S::fstore(po + i, f(S::fload(pa + i), pb ? S::fload(pb + i) : S::fset(0))); });
   };
   uint32_t k = 0;
   for (; k + kStrip <= n; k += kStrip) strip(a + k, b ? b + k : nullptr, out + k);
@@ -41,10 +40,8 @@ MH_INLINE float fold(const float* v, uint32_t n, float start, float pad, Fn f, J
   float partial[kStrip], tail[kStrip];
   typename S::F acc[kStrip / S::kLanes];
   for (auto& a : acc) a = S::fset(start);
-  const auto strip = [&](const float* p) __attribute__((always_inline)) {
-    each_vector<S>([&](uint32_t i) __attribute__((always_inline)) {
-      acc[i / S::kLanes] = join(acc[i / S::kLanes], f(S::fload(p + i)));
-    });
+  const auto strip = [&](const float* p) MH_ALWAYS {
+    each_vector<S>([&](uint32_t i) MH_ALWAYS { acc[i / S::kLanes] = join(acc[i / S::kLanes], f(S::fload(p + i))); });
   };
   uint32_t k = 0;
   for (; k + kStrip <= n; k += kStrip) strip(v + k);
@@ -89,21 +86,26 @@ void rms_norm(const float* x, const float* weight, uint32_t n, float eps, float*
       x, n, 0, 0, [](typename S::F v) { return S::mul(v, v); }, [](auto a, auto b) { return S::add(a, b); },
       [](float a, float b) { return a + b; });
   const auto factor = S::fset(1 / sqrtf(squares / static_cast<float>(n) + eps));
-  if (weight) map<S>(x, weight, n, out, [&](auto v, auto w) { return S::mul(S::mul(v, factor), w); });
-  else map<S>(x, nullptr, n, out, [&](auto v, auto) { return S::mul(v, factor); });
+  if (weight)
+    map<S>(x, weight, n, out, [&](auto v, auto w) { return S::mul(S::mul(v, factor), w); });
+  else
+    map<S>(x, nullptr, n, out, [&](auto v, auto) { return S::mul(v, factor); });
 }
 
 template <class S, class Fn>
 MH_INLINE void activate_with(const float* a, const float* b, uint32_t n, float* out, Fn act) {
-  if (b) map<S>(a, b, n, out, [&](auto x, auto y) { return S::mul(act(x), y); });
-  else map<S>(a, nullptr, n, out, [&](auto x, auto) { return act(x); });
+  if (b)
+    map<S>(a, b, n, out, [&](auto x, auto y) { return S::mul(act(x), y); });
+  else
+    map<S>(a, nullptr, n, out, [&](auto x, auto) { return act(x); });
 }
 
 template <class S>
 void activate(uint32_t kind, const float* a, const float* b, uint32_t n, float limit, float alpha, float* out) {
   using V = typename S::F;
   switch (kind) {
-    case MH_ACT_SILU: return activate_with<S>(a, b, n, out, [](V x) { return S::mul(x, sigmoid<S>(x)); });
+    case MH_ACT_SILU:
+      return activate_with<S>(a, b, n, out, [](V x) { return S::mul(x, sigmoid<S>(x)); });
     case MH_ACT_RELU_SQUARED:
       return activate_with<S>(a, b, n, out, [](V x) { return S::mul(S::max(S::fset(0), x), S::max(S::fset(0), x)); });
     case MH_ACT_GELU_TANH:  // Hendrycks and Gimpel 2016: x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
@@ -122,7 +124,8 @@ void activate(uint32_t kind, const float* a, const float* b, uint32_t n, float l
         return S::mul(gate(x), S::add(up, S::fset(1)));
       });
     }
-    default: return activate_with<S>(a, b, n, out, [](V x) { return sigmoid<S>(x); });
+    default:
+      return activate_with<S>(a, b, n, out, [](V x) { return sigmoid<S>(x); });
   }
 }
 
@@ -175,7 +178,7 @@ struct RowBf16 {
 
 template <class S, class Row>
 MH_INLINE void load_strip(const uint8_t* p, float* out) {
-  each_vector<S>([&](uint32_t i) __attribute__((always_inline)) { S::fstore(out + i, Row::load(p + i * Row::kBytes)); });
+  each_vector<S>([&](uint32_t i) MH_ALWAYS { S::fstore(out + i, Row::load(p + i * Row::kBytes)); });
 }
 template <class S, class Row>
 void load_row(const void* row, uint32_t n, float* out) {

@@ -79,7 +79,8 @@ void activate(const Cpu& cpu, const PackedOp& op, const Call& call) {
 void gate(const Cpu& cpu, const PackedOp&, const Call& call) {
   const View &x = call.in[0], &by = call.in[1], &y = call.out[0];
   for_groups(cpu, y, [&](uint32_t r, uint32_t g) {
-    if (by.cols == y.cols) return cpu.kernels.activate(kSigmoidTimes, by.row(r, g), x.row(r, g), y.cols, 0, 0, y.row(r, g));
+    if (by.cols == y.cols)
+      return cpu.kernels.activate(kSigmoidTimes, by.row(r, g), x.row(r, g), y.cols, 0, 0, y.row(r, g));
     float factor = by.row(r, g)[0];
     cpu.kernels.activate(kSigmoidTimes, &factor, nullptr, 1, 0, 0, &factor);
     copy_cols(x, y, r, r, g);

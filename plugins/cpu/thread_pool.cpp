@@ -5,8 +5,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <charconv>
+#include <chrono>
 #include <utility>
 
 #include "moehost/support.hpp"
@@ -64,7 +64,8 @@ std::vector<int> usable_cpus(const std::string& list) {
     const int last = p < end && *p == '-' ? (++p, number()) : first;
     if (last < first) bad_list(list);
     for (int c = first; c <= last; ++c) {
-      if (!CPU_ISSET(c, &allowed)) mh::fail(MH_INVALID, "option cpus: processor ", c, " is not one that this process may use");
+      if (!CPU_ISSET(c, &allowed))
+        mh::fail(MH_INVALID, "option cpus: processor ", c, " is not one that this process may use");
       if (std::find(cpus.begin(), cpus.end(), c) == cpus.end()) cpus.push_back(c);
     }
     if (p == end) return cpus;
@@ -146,7 +147,8 @@ void ThreadPool::work(uint32_t thread) {
     uint64_t door = wait_for_job(seen);
     if (stopping_) return;
     seen = job_number(door);
-    while ((door & kOpen) && job_number(door) == seen && !door_.compare_exchange_weak(door, door + 1)) {}
+    while ((door & kOpen) && job_number(door) == seen && !door_.compare_exchange_weak(door, door + 1)) {
+    }
     if (!(door & kOpen) || job_number(door) != seen) continue;
     take_pieces(thread);
     door_.fetch_sub(1);

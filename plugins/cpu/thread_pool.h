@@ -56,7 +56,9 @@ class ThreadPool {
   static constexpr size_t kMaxPhases = 4;
 
  private:
-  struct alignas(64) Counter { std::atomic<uint32_t> value{0}; };
+  struct alignas(64) Counter {
+    std::atomic<uint32_t> value{0};
+  };
 
   void work(uint32_t thread);
   void take_pieces(uint32_t thread);
@@ -67,8 +69,8 @@ class ThreadPool {
   const Phase* phases_ = nullptr;  // of the job in progress
   size_t phase_count_ = 0;
   Counter next_[kMaxPhases], left_[kMaxPhases];  // by phase: next piece, pieces not yet ended
-  // The door to the job: upper half its number, bit 31 open, below it the workers inside. A worker that comes late finds
-  // it closed and is not waited for.
+  // The door to the job: upper half its number, bit 31 open, below it the workers inside. A worker that comes late
+  // finds it closed and is not waited for.
   alignas(64) std::atomic<uint64_t> door_{0};
   std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> sleepers_{0};

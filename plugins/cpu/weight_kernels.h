@@ -1,5 +1,6 @@
-// Kernels over packed weights, for the kernel unit (kernels.cpp) only: templates over an instruction set S and a format.
-// A lane is a weight row. T tokens, N row groups walked in lock-step (long streams that the memory system likes).
+// Kernels over packed weights, for the kernel unit (kernels.cpp) only: templates over an instruction set S and a
+// format. A lane is a weight row. T tokens, N row groups walked in lock-step (long streams that the memory system
+// likes).
 #pragma once
 #include "plugins/cpu/format.h"
 #include "plugins/cpu/simd.h"
@@ -13,14 +14,19 @@ using mh_cpu::Scales;
 // One value of a plain format for kLanes rows.
 template <const Format& F, class S>
 MH_INLINE typename S::F load_plain(const uint8_t* p) {
-  if constexpr (F.code_bits == 32) return S::fload(reinterpret_cast<const float*>(p));
-  else if constexpr (F.id == mh_cpu::kF16.id) return S::load_f16(p);
-  else return S::load_bf16(p);
+  if constexpr (F.code_bits == 32)
+    return S::fload(reinterpret_cast<const float*>(p));
+  else if constexpr (F.id == mh_cpu::kF16.id)
+    return S::load_f16(p);
+  else
+    return S::load_bf16(p);
 }
 
 // A pair of slots, j and j + 4, of one code group as signed bytes: inputs 4j.. and 16 + 4j... lane: the first row.
 template <class S>
-struct SlotPair { typename S::I low, high; };
+struct SlotPair {
+  typename S::I low, high;
+};
 template <const Format& F, class S>
 MH_INLINE SlotPair<S> load_slots(const uint8_t* codes, int j, int lane) {
   const uint8_t* p = codes + 4 * lane;
@@ -76,22 +82,19 @@ MH_INLINE void add_group(const uint8_t* block, size_t stride, int g, int lane, c
   typename S::F low[T][N], high[T][N];
   const uint8_t* codes = block + packed_codes_at(F) + g * packed_slots_bytes(F);
   MH_UNROLL
-  for (int j = 0; j < 4; j++) {
-    SlotPair<S> c[N];
+  for (int j = 0; j < 4; j++) MH_UNROLL
+  for (int n = 0; n < N; n++) {
+    const SlotPair<S> c = load_slots<F, S>(codes + n * stride, j, lane);
     MH_UNROLL
-    for (int n = 0; n < N; n++) c[n] = load_slots<F, S>(codes + n * stride, j, lane);
-    MH_UNROLL
-    for (int b = 0; b < 4; b++)
+    for (int b = 0; b < 4; b++) {
+      const auto wl = S::byte_f(c.low, b), wh = S::byte_f(c.high, b);
       MH_UNROLL
-      for (int n = 0; n < N; n++) {
-        const auto wl = S::byte_f(c[n].low, b), wh = S::byte_f(c[n].high, b);
-        MH_UNROLL
-        for (int t = 0; t < T; t++) {
-          const auto xl = S::fset(x[t][k + 4 * j + b]), xh = S::fset(x[t][k + 16 + 4 * j + b]);
-          low[t][n] = j + b == 0 ? S::mul(wl, xl) : S::fma(wl, xl, low[t][n]);
-          high[t][n] = j + b == 0 ? S::mul(wh, xh) : S::fma(wh, xh, high[t][n]);
-        }
+      for (int t = 0; t < T; t++) {
+        const auto xl = S::fset(x[t][k + 4 * j + b]), xh = S::fset(x[t][k + 16 + 4 * j + b]);
+        low[t][n] = j + b == 0 ? S::mul(wl, xl) : S::fma(wl, xl, low[t][n]);
+        high[t][n] = j + b == 0 ? S::mul(wh, xh) : S::fma(wh, xh, high[t][n]);
       }
+    }
   }
   const auto inverse = S::fset(kByteInverse);
   MH_UNROLL
@@ -113,7 +116,8 @@ MH_INLINE void add_group(const uint8_t* block, size_t stride, int g, int lane, c
 }
 
 template <const Format& F, class S, int N, int T>
-MH_INLINE void matvec_coded(const uint8_t* w, size_t stride, uint32_t inputs, const float* const* x, float* y, size_t y_stride) {
+MH_INLINE void matvec_coded(const uint8_t* w, size_t stride, uint32_t inputs, const float* const* x, float* y,
+                            size_t y_stride) {
   constexpr int kVectors = kGroupRows / S::kLanes;
   typename S::F acc[kVectors][T][N];
   for (int v = 0; v < kVectors; v++)
@@ -130,14 +134,15 @@ MH_INLINE void matvec_coded(const uint8_t* w, size_t stride, uint32_t inputs, co
 
 // Even and odd inputs are summed apart, so that additions do not wait for each other.
 template <const Format& F, class S, int N, int T>
-MH_INLINE void matvec_plain(const uint8_t* w, size_t stride, uint32_t inputs, const float* const* x, float* y, size_t y_stride) {
+MH_INLINE void matvec_plain(const uint8_t* w, size_t stride, uint32_t inputs, const float* const* x, float* y,
+                            size_t y_stride) {
   constexpr uint32_t kStep = packed_block_bytes(F);
   for (uint32_t lane = 0; lane < kGroupRows; lane += S::kLanes) {
     typename S::F acc[2][T][N];
     for (auto& half : acc)
       for (int t = 0; t < T; t++)
         for (int n = 0; n < N; n++) half[t][n] = S::fset(0);
-    const auto add_input = [&](uint32_t k, typename S::F (&sum)[T][N]) __attribute__((always_inline)) {
+    const auto add_input = [&](uint32_t k, typename S::F(&sum)[T][N]) MH_ALWAYS {
       MH_UNROLL
       for (int n = 0; n < N; n++) {
         const auto v = load_plain<F, S>(w + n * stride + size_t{k} * kStep + F.bytes * lane);
@@ -155,32 +160,42 @@ MH_INLINE void matvec_plain(const uint8_t* w, size_t stride, uint32_t inputs, co
 
 // All row groups for T tokens, N groups at a time, the rest one by one.
 template <const Format& F, class S, int N, int T>
-MH_INLINE void matvec_groups(const uint8_t* w, uint32_t groups, uint32_t inputs, const float* const* x, float* y, size_t y_stride) {
+MH_INLINE void matvec_groups(const uint8_t* w, uint32_t groups, uint32_t inputs, const float* const* x, float* y,
+                             size_t y_stride) {
   const size_t stride = size_t{inputs} / F.elements * packed_block_bytes(F);
   uint32_t g = 0;
-  const auto step = [&](auto count) __attribute__((always_inline)) {
+  const auto step = [&](auto count) MH_ALWAYS {
     constexpr int kCount = sizeof(count);
-    if constexpr (is_plain(F)) matvec_plain<F, S, kCount, T>(w + g * stride, stride, inputs, x, y + kGroupRows * g, y_stride);
-    else matvec_coded<F, S, kCount, T>(w + g * stride, stride, inputs, x, y + kGroupRows * g, y_stride);
+    if constexpr (is_plain(F))
+      matvec_plain<F, S, kCount, T>(w + g * stride, stride, inputs, x, y + kGroupRows * g, y_stride);
+    else
+      matvec_coded<F, S, kCount, T>(w + g * stride, stride, inputs, x, y + kGroupRows * g, y_stride);
     g += kCount;
   };
-  struct Many { char count[N]; };
+  struct Many {
+    char count[N];
+  };
   while (g + N <= groups) step(Many{});
   if constexpr (N > 1)
     while (g < groups) step(char{});
 }
 
+// Row groups walked at a time for T tokens, as measured: more would spill the sums, 3 T a group.
+template <class S, int T>
+constexpr int kStreams = S::kLanes == 16 && T == 2 ? 4 : 4 / T;
+
 template <const Format& F, class S>
-void matvec(const uint8_t* w, uint32_t groups, uint32_t inputs, const float* const* x, uint32_t tokens, float* y, size_t y_stride) {
+void matvec(const uint8_t* w, uint32_t groups, uint32_t inputs, const float* const* x, uint32_t tokens, float* y,
+            size_t y_stride) {
   while (tokens >= 4) {
-    matvec_groups<F, S, 1, 4>(w, groups, inputs, x, y, y_stride);
+    matvec_groups<F, S, kStreams<S, 4>, 4>(w, groups, inputs, x, y, y_stride);
     tokens -= 4, x += 4, y += 4 * y_stride;
   }
   if (tokens >= 2) {
-    matvec_groups<F, S, 2, 2>(w, groups, inputs, x, y, y_stride);
+    matvec_groups<F, S, kStreams<S, 2>, 2>(w, groups, inputs, x, y, y_stride);
     tokens -= 2, x += 2, y += 2 * y_stride;
   }
-  if (tokens) matvec_groups<F, S, 4, 1>(w, groups, inputs, x, y, y_stride);
+  if (tokens) matvec_groups<F, S, kStreams<S, 1>, 1>(w, groups, inputs, x, y, y_stride);
 }
 
 template <const Format& F, class S>
@@ -195,10 +210,12 @@ void unpack(const uint8_t* w, uint32_t first, uint32_t count, float* panel, size
         for (int g = 0; g < F.elements / int{kSlotInputs}; g++, out += kSlotInputs * panel_stride) {
           const uint8_t* codes = w + packed_codes_at(F) + g * packed_slots_bytes(F);
           const auto low_scale = group_scale<F, S>(w, g, 0, lane), high_scale = group_scale<F, S>(w, g, 1, lane);
-          const auto value = [&](typename S::I c, int b, typename S::F scale) __attribute__((always_inline)) {
+          const auto value = [&](typename S::I c, int b, typename S::F scale) MH_ALWAYS {
             const auto code = S::mul(S::byte_f(c, b), S::fset(kByteInverse));
-            if constexpr (has_min(F)) return S::fma(code, scale, group_min<F, S>(w, g, lane));
-            else return S::mul(code, scale);
+            if constexpr (has_min(F))
+              return S::fma(code, scale, group_min<F, S>(w, g, lane));
+            else
+              return S::mul(code, scale);
           };
           MH_UNROLL
           for (int j = 0; j < 4; j++) {
@@ -220,9 +237,8 @@ MH_INLINE void tile_block(const float* panel, size_t panel_stride, uint32_t inpu
                           size_t y_stride, bool add) {
   typename S::F acc[T][V];
   MH_UNROLL
-  for (int t = 0; t < T; t++)
-    MH_UNROLL
-    for (int v = 0; v < V; v++) acc[t][v] = add ? S::fload(y + t * y_stride + v * S::kLanes) : S::fset(0);
+  for (int t = 0; t < T; t++) MH_UNROLL
+  for (int v = 0; v < V; v++) acc[t][v] = add ? S::fload(y + t * y_stride + v * S::kLanes) : S::fset(0);
   const float* px[T];
   MH_UNROLL
   for (int t = 0; t < T; t++) px[t] = x[t];
@@ -238,9 +254,8 @@ MH_INLINE void tile_block(const float* panel, size_t panel_stride, uint32_t inpu
     }
   }
   MH_UNROLL
-  for (int t = 0; t < T; t++)
-    MH_UNROLL
-    for (int v = 0; v < V; v++) S::fstore(y + t * y_stride + v * S::kLanes, acc[t][v]);
+  for (int t = 0; t < T; t++) MH_UNROLL
+  for (int v = 0; v < V; v++) S::fstore(y + t * y_stride + v * S::kLanes, acc[t][v]);
 }
 
 // kTileTokens * 2 sums, 2 weights and 1 input fit in the registers (16, or 32 with AVX-512).
@@ -250,8 +265,8 @@ constexpr uint32_t kPanelVectors = 2;
 
 // Tokens in blocks of kTileTokens, the rest in one smaller block of T.
 template <class S, int V, int T = kTileTokens<S>>
-MH_INLINE void tile_tokens(const float* panel, size_t panel_stride, uint32_t inputs, const float* const* x, uint32_t tokens,
-                           float* y, size_t y_stride, bool add) {
+MH_INLINE void tile_tokens(const float* panel, size_t panel_stride, uint32_t inputs, const float* const* x,
+                           uint32_t tokens, float* y, size_t y_stride, bool add) {
   while (tokens >= T) {
     tile_block<S, T, V>(panel, panel_stride, inputs, x, y, y_stride, add);
     tokens -= T, x += T, y += T * y_stride;
@@ -261,11 +276,12 @@ MH_INLINE void tile_tokens(const float* panel, size_t panel_stride, uint32_t inp
 }
 
 template <class S>
-void tile(const float* panel, size_t panel_stride, uint32_t inputs, uint32_t cols, const float* const* x, uint32_t tokens,
-          float* y, size_t y_stride, bool add) {
+void tile(const float* panel, size_t panel_stride, uint32_t inputs, uint32_t cols, const float* const* x,
+          uint32_t tokens, float* y, size_t y_stride, bool add) {
   constexpr uint32_t kCols = kPanelVectors * S::kLanes;
   uint32_t c = 0;
-  for (; c + kCols <= cols; c += kCols) tile_tokens<S, kPanelVectors>(panel + c, panel_stride, inputs, x, tokens, y + c, y_stride, add);
+  for (; c + kCols <= cols; c += kCols)
+    tile_tokens<S, kPanelVectors>(panel + c, panel_stride, inputs, x, tokens, y + c, y_stride, add);
   if constexpr (kCols > kGroupRows)
     if (c < cols) tile_tokens<S, 1>(panel + c, panel_stride, inputs, x, tokens, y + c, y_stride, add);
 }

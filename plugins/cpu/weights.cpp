@@ -44,7 +44,8 @@ void PackedOp::check(const mh_op_desc& desc) {
     const mh_weight& w = *desc.weights[slot];
     const char* name = mh::find_format(w.format)->name;
     if (w.scales || w.zeros || w.scale_block_rows || w.scale_block_cols)
-      mh::fail(MH_UNSUPPORTED, "weight ", slot, " of op kind ", desc.kind, " has scales beside it: only GGUF formats here");
+      mh::fail(MH_UNSUPPORTED, "weight ", slot, " of op kind ", desc.kind,
+               " has scales beside it: only GGUF formats here");
     if (is_matrix(desc.kind, slot) && format_index(w.format) < 0)
       mh::fail(MH_UNSUPPORTED, "weight ", slot, " of op kind ", desc.kind, " is ", name,
                ": F32, F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q5_K, Q6_K and MXFP4 are known");

@@ -1,7 +1,7 @@
 """What the objects of a program with several instruction sets may hold.
 
-Kernel units: no weak, vague or unique symbol (the linker could give it to baseline code) and no initialiser (it would run
-before the processor is asked). Baseline units and libraries: no register that the baseline lacks.
+Kernel units: no weak, vague or unique symbol (the linker could give it to baseline code) and no initialiser (it would
+run before the processor is asked). Baseline units and libraries: no register that the baseline lacks.
 """
 import argparse
 import re
@@ -42,7 +42,7 @@ def main():
     args = parser.parse_args()
     faults = [f for path in args.kernels for f in kernel_faults(path)]
     faults += [f for path in args.baseline for f in baseline_faults(path)]
-    print("\n".join(faults) or f"{len(args.kernels)} kernel units, {len(args.baseline)} baseline files: nothing to report")
+    print("\n".join(faults) or f"{len(args.kernels)} kernel units, {len(args.baseline)} baseline files: no fault")
     return 1 if faults else 0
 
 

@@ -23,15 +23,18 @@ constexpr double kUlp = 0x1p-23;
 double reference_activation(uint32_t kind, double a, double b, double limit, double alpha) {
   const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
   switch (kind) {
-    case MH_ACT_SILU: return a * sigmoid(a) * b;
+    case MH_ACT_SILU:
+      return a * sigmoid(a) * b;
     case MH_ACT_GELU_TANH:  // (1 + tanh z) / 2 = sigmoid(2 z), which keeps its digits for negative z
       return a * sigmoid(2 * std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a)) * b;
     case MH_ACT_CLAMPED_SWIGLU: {
       const double g = std::min(a, limit);
       return g * sigmoid(alpha * g) * (std::max(-limit, std::min(b, limit)) + 1);
     }
-    case MH_ACT_RELU_SQUARED: return std::max(a, 0.0) * std::max(a, 0.0) * b;
-    default: return sigmoid(a) * b;
+    case MH_ACT_RELU_SQUARED:
+      return std::max(a, 0.0) * std::max(a, 0.0) * b;
+    default:
+      return sigmoid(a) * b;
   }
 }
 
@@ -50,7 +53,8 @@ TEST_P(RowKernels, ActivationsAreRightWithinAFewUlp) {
       for (uint32_t i = 0; i < n; ++i) {
         const double want = reference_activation(kind, a[i], b[i], 5, 1.702f);
         // The argument of the exponential is rounded: an error of |a| ulp in it is one of |a| ulp in the result.
-        ASSERT_NEAR(y[i], want, (8 + 4 * std::fabs(a[i] * a[i])) * kUlp * std::fabs(want) + 1e-30) << kind << " " << a[i] << " " << b[i];
+        ASSERT_NEAR(y[i], want, (8 + 4 * std::fabs(a[i] * a[i])) * kUlp * std::fabs(want) + 1e-30)
+            << kind << " " << a[i] << " " << b[i];
       }
     }
 }
@@ -59,7 +63,8 @@ TEST_P(RowKernels, ActivationsWithoutASecondInputAreTheFirstFactor) {
   const float a[] = {-100, -3, -0.5f, 0, 0.5f, 3, 100};
   float y[7];
   table().activate(MH_ACT_SILU, a, nullptr, 7, 0, 0, y);
-  for (int i = 0; i < 7; ++i) EXPECT_NEAR(y[i], reference_activation(MH_ACT_SILU, a[i], 1, 0, 0), 16 * kUlp * std::fabs(a[i]));
+  for (int i = 0; i < 7; ++i)
+    EXPECT_NEAR(y[i], reference_activation(MH_ACT_SILU, a[i], 1, 0, 0), 16 * kUlp * std::fabs(a[i]));
 }
 
 TEST_P(RowKernels, SoftmaxPartsAreRightAndMinusInfinityIsNobody) {

@@ -51,7 +51,10 @@ TEST(ThreadPool, CallersOnSeveralThreadsTakeTurns) {
   for (int c = 0; c < 4; ++c)
     callers.emplace_back([&, c] {
       for (int round = 0; round < 200; ++round) {
-        const auto enter = [&](uint32_t, uint32_t) { EXPECT_TRUE(inside == 0 || inside == c + 1); inside = c + 1; };
+        const auto enter = [&](uint32_t, uint32_t) {
+          EXPECT_TRUE(inside == 0 || inside == c + 1);
+          inside = c + 1;
+        };
         const auto leave = [&](uint32_t, uint32_t) { inside = 0; };
         pool.run({{4, enter}, {1, leave}});
       }

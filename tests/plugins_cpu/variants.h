@@ -64,8 +64,12 @@ inline std::vector<std::byte> random_rows(std::mt19937& random, const mh_cpu::Fo
 // A random matrix, packed, and what its values are.
 struct Weights {
   Weights(std::mt19937& random, const mh_cpu::Format& f, uint32_t row_count, uint32_t col_count)
-      : rows(row_count), cols(col_count), groups((row_count + 15) / 16), stored(random_rows(random, f, rows, cols)),
-        packed(groups * group_bytes(f, cols)), values(size_t{rows} * cols) {
+      : rows(row_count),
+        cols(col_count),
+        groups((row_count + 15) / 16),
+        stored(random_rows(random, f, rows, cols)),
+        packed(groups * group_bytes(f, cols)),
+        values(size_t{rows} * cols) {
     const uint64_t row_bytes = cols / f.elements * f.bytes;
     for (uint32_t r = 0; r < rows; ++r)
       mh::decode_row(f.id, stored.data() + r * row_bytes, cols, values.data() + size_t{r} * cols);

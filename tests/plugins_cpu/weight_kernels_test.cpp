@@ -8,14 +8,19 @@ namespace {
 
 using namespace mh_cpu_test;
 
-struct Case { const KernelTable* table; uint32_t format; };
+struct Case {
+  const KernelTable* table;
+  uint32_t format;
+};
 class WeightKernels : public ::testing::TestWithParam<Case> {
  protected:
   const KernelTable& table() const { return *GetParam().table; }
   const KernelTable& scalar() const { return *mh_cpu_kernels_scalar(); }
   const Format& format() const { return format_at(GetParam().format); }
   // Inputs: two blocks, or an odd number where the format allows.
-  uint32_t inputs() const { return is_plain(format()) ? 137 : 2 * format().elements + (format().elements == 32 ? 32 : 0); }
+  uint32_t inputs() const {
+    return is_plain(format()) ? 137 : 2 * format().elements + (format().elements == 32 ? 32 : 0);
+  }
 };
 
 std::vector<Case> cases() {
@@ -52,7 +57,8 @@ TEST_P(WeightKernels, MatvecIsTheProductWithinRounding) {
   const Weights w(random, format(), 16 * 6 + 3, inputs());
   const auto x = normals(random, 7 * w.cols);
   std::vector<float> y(7 * w.groups * 16);
-  table().matvec[GetParam().format](w.packed.data(), w.groups, w.cols, pointers(x, 7, w.cols).data(), 7, y.data(), w.groups * 16);
+  table().matvec[GetParam().format](w.packed.data(), w.groups, w.cols, pointers(x, 7, w.cols).data(), 7, y.data(),
+                                    w.groups * 16);
   for (uint32_t t = 0; t < 7; ++t)
     for (uint32_t r = 0; r < w.rows; ++r) expect_product(w, r, x.data() + t * w.cols, y[t * w.groups * 16 + r]);
 }
@@ -68,7 +74,8 @@ TEST_P(WeightKernels, MatvecGivesTheBitsOfTheScalarKernelWhateverTheNumberOfToke
     for (uint32_t t = 0; t < tokens; ++t) {
       const float* xt = x.data() + t * w.cols;
       scalar().matvec[GetParam().format](w.packed.data(), w.groups, w.cols, &xt, 1, one.data(), 0);
-      ASSERT_EQ(std::memcmp(one.data(), many.data() + t * one.size(), one.size() * sizeof(float)), 0) << t << " of " << tokens;
+      ASSERT_EQ(std::memcmp(one.data(), many.data() + t * one.size(), one.size() * sizeof(float)), 0)
+          << t << " of " << tokens;
     }
   }
 }
@@ -115,15 +122,18 @@ TEST_P(Tables, TileIsTheProductAndEveryTokenHasTheBitsOfTheScalarKernel) {
   std::mt19937 random(5);
   for (const uint32_t cols : {16u, 32u, 48u, 64u}) {
     constexpr uint32_t kInputs = 61;
-    const auto panel = normals(random, kInputs * cols), x = normals(random, 27 * kInputs), before = normals(random, 27 * cols);
+    const auto panel = normals(random, kInputs * cols), x = normals(random, 27 * kInputs),
+               before = normals(random, 27 * cols);
     for (const uint32_t tokens : {1u, 5u, 6u, 12u, 13u, 27u})
       for (const bool add : {false, true}) {
         auto y = before, one = before;
-        GetParam()->tile(panel.data(), cols, kInputs, cols, pointers(x, tokens, kInputs).data(), tokens, y.data(), cols, add);
+        GetParam()->tile(panel.data(), cols, kInputs, cols, pointers(x, tokens, kInputs).data(), tokens, y.data(), cols,
+                         add);
         for (uint32_t t = 0; t < tokens; ++t) {
           const float* xt = x.data() + t * kInputs;
           mh_cpu_kernels_scalar()->tile(panel.data(), cols, kInputs, cols, &xt, 1, one.data() + t * cols, cols, add);
-          ASSERT_EQ(std::memcmp(y.data() + t * cols, one.data() + t * cols, cols * sizeof(float)), 0) << tokens << " " << t;
+          ASSERT_EQ(std::memcmp(y.data() + t * cols, one.data() + t * cols, cols * sizeof(float)), 0)
+              << tokens << " " << t;
           for (uint32_t c = 0; c < cols; ++c) {
             double sum = add ? before[t * cols + c] : 0, size = std::fabs(sum);
             for (uint32_t k = 0; k < kInputs; ++k) {
