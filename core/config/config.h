@@ -84,7 +84,8 @@ struct Config {
 };
 
 // Where values come from, weakest first: files in order, then environment (MOEHOST_DEVICE_MAP__KV_CACHE=cpu: "__" is
-// the dot; MOEHOST_PLUGIN_DIR and MOEHOST_LOG are no keys, any other unknown name is an error), then sets ("device_map.kv_cache=cpu", from --set and the flags).
+// the dot; MOEHOST_PLUGIN_DIR and MOEHOST_LOG are no keys, any other unknown name is an error), then sets
+// ("device_map.kv_cache=cpu", from --set and the flags).
 struct ConfigSources {
   std::vector<std::string> files;
   std::vector<std::pair<std::string, std::string>> environment;  // name, value: all that start with MOEHOST_
