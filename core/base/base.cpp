@@ -144,9 +144,12 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest(std::string_view name, const std::vector<std::string>& known) {
   std::string best;
-  size_t best_distance = 3 + name.size() / 4;
+  size_t best_distance = 0;
   for (const std::string& candidate : known) {
-    if (const size_t d = edit_distance(name, candidate); d < best_distance) best = candidate, best_distance = d;
+    if (name.size() > 2 * candidate.size()) continue;  // cannot be near; a long name costs nothing
+    const size_t distance = edit_distance(name, candidate);
+    if (2 * distance > std::max(name.size(), candidate.size()) || (!best.empty() && distance >= best_distance)) continue;
+    best = candidate, best_distance = distance;
   }
   return best;
 }

@@ -14,7 +14,7 @@ std::string printable(std::string_view text);
 std::string format_bytes(uint64_t bytes);
 // Insertions, deletions and changes from a to b.
 size_t edit_distance(std::string_view a, std::string_view b);
-// The known name closest to name, or empty when none is near: "did you mean".
+// The known name closest to name, or empty when half of it or more would have to change: "did you mean".
 std::string nearest(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace moehost

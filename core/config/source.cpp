@@ -89,17 +89,8 @@ std::string quote(std::string_view text) {
 }
 
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
-  const std::string* best = nullptr;
-  size_t best_distance = 0;
-  for (const std::string& candidate : known) {
-    const size_t longest = std::max(name.size(), candidate.size());
-    if (name.size() > 2 * candidate.size()) continue;  // cannot be near; a long name costs nothing
-    const size_t distance = edit_distance(name, candidate);
-    if (2 * distance > longest || (best && distance >= best_distance)) continue;
-    best = &candidate;
-    best_distance = distance;
-  }
-  return best ? cat("did you mean ", quote(*best), "?") : "";
+  const std::string near = nearest(name, known);
+  return near.empty() ? "" : cat("did you mean ", quote(near), "?");
 }
 
 void Diagnostics::add(Span span, const std::string& message, const std::string& hint) {
