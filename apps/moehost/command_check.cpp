@@ -46,13 +46,13 @@ Status check(const CommandLine& line) {
 }  // namespace
 
 Command check_command() {
-  const std::vector<OptionSpec> own = {
-      {"origin", 0, "", "print every effective value and where it came from"},
-      {"no-model", 0, "", "the configuration alone: the model file need not exist"},
-      {"docs", 0, "", "print docs/configuration.md"},
-      {"schema", 0, "", "print the JSON Schema of configuration files"}};
-  return {"check", "[MODEL]", "Validates configuration and model header: all errors at once.", 0, 1,
-          own + config_options() + address_options(), &check};
+  const std::vector<OptionSpec> own = {{"origin", 0, "", "print every effective value and where it came from"},
+                                       {"no-model", 0, "", "the configuration alone: the model file need not exist"},
+                                       {"docs", 0, "", "print docs/configuration.md"},
+                                       {"schema", 0, "", "print the JSON Schema of configuration files"}};
+  return {"check", "[MODEL]", "Validates configuration and model header: all errors at once.",
+          0,       1,         own + config_options() + address_options(),
+          &check};
 }
 
 }  // namespace moehost

@@ -12,8 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kShownEntries = 8;    // of an array, without --json
-constexpr size_t kShownText = 100;     // bytes of a string, without --json
+constexpr size_t kShownEntries = 8;  // of an array, without --json
+constexpr size_t kShownText = 100;   // bytes of a string, without --json
 
 Json to_json(const GgufValue& value) {
   return std::visit([](const auto& data) { return Json(data); }, value.data);
@@ -44,23 +44,28 @@ void print_text(const GgufFile& file) {
   std::cout << file.path() << ": GGUF v" << file.version() << ", " << file.files().size() << " file(s), "
             << format_bytes(bytes) << ", " << file.metadata().size() << " keys, " << file.tensors().size()
             << " tensors\n";
-  for (const auto& [key, value] : file.metadata()) std::cout << "  " << printable(key) << " = " << short_text(value) << "\n";
+  for (const auto& [key, value] : file.metadata())
+    std::cout << "  " << printable(key) << " = " << short_text(value) << "\n";
   for (const GgufTensor& tensor : file.tensors())
-    std::cout << "  " << printable(tensor.name) << "  " << format_name(tensor.format) << " " << shape_text(tensor) << "  "
-              << format_bytes(tensor.bytes) << " at byte " << tensor.offset << "\n";
+    std::cout << "  " << printable(tensor.name) << "  " << format_name(tensor.format) << " " << shape_text(tensor)
+              << "  " << format_bytes(tensor.bytes) << " at byte " << tensor.offset << "\n";
 }
 
 void print_json(const GgufFile& file) {
-  Json out = {{"path", file.path()}, {"version", file.version()}, {"files", file.files().size()},
-              {"metadata", Json::object()}, {"tensors", Json::array()}};
+  Json out = {{"path", file.path()},
+              {"version", file.version()},
+              {"files", file.files().size()},
+              {"metadata", Json::object()},
+              {"tensors", Json::array()}};
   for (const auto& [key, value] : file.metadata()) out["metadata"][key] = to_json(value);
   for (const GgufTensor& tensor : file.tensors())
-    out["tensors"].push_back(Json{{"name", tensor.name},
-                                  {"format", format_name(tensor.format)},
-                                  {"shape", std::vector(tensor.shape.begin(), tensor.shape.begin() + tensor.dimensions)},
-                                  {"bytes", tensor.bytes},
-                                  {"file", tensor.shard},
-                                  {"offset", tensor.offset}});
+    out["tensors"].push_back(
+        Json{{"name", tensor.name},
+             {"format", format_name(tensor.format)},
+             {"shape", std::vector(tensor.shape.begin(), tensor.shape.begin() + tensor.dimensions)},
+             {"bytes", tensor.bytes},
+             {"file", tensor.shard},
+             {"offset", tensor.offset}});
   std::cout << out.dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
 }
 
@@ -73,8 +78,9 @@ Status inspect(const CommandLine& line) {
 }  // namespace
 
 Command inspect_command() {
-  return {"inspect", "MODEL", "What is in a model file: metadata and tensors. Shapes: fastest dimension first.", 1, 1,
-          {{"json", 0, "", "print all of it as JSON"}}, &inspect};
+  return {"inspect", "MODEL", "What is in a model file: metadata and tensors. Shapes: fastest dimension first.",
+          1,         1,       {{"json", 0, "", "print all of it as JSON"}},
+          &inspect};
 }
 
 }  // namespace moehost

@@ -49,9 +49,9 @@ Status unknown_option(const Command& command, const std::string& given) {
   std::vector<std::string> known;
   for (const OptionSpec& option : with_help(command)) known.push_back(cat("--", option.name));
   const std::string near = nearest(given, known);
-  return fail(Code::kUsage, "unknown option '", printable(given), "' of 'moehost ", command.name, "'",
-              near.empty() ? cat(": 'moehost ", command.name, " --help' lists them")
-                           : cat(": did you mean '", near, "'?"));
+  return fail(
+      Code::kUsage, "unknown option '", printable(given), "' of 'moehost ", command.name, "'",
+      near.empty() ? cat(": 'moehost ", command.name, " --help' lists them") : cat(": did you mean '", near, "'?"));
 }
 
 }  // namespace

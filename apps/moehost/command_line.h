@@ -12,9 +12,9 @@
 namespace moehost {
 
 struct OptionSpec {
-  std::string name;         // "max-tokens"; on the command line max_tokens is the same
-  char letter = 0;          // 'n' for -n; 0: none
-  std::string value;        // what --help calls the value; empty: a switch
+  std::string name;   // "max-tokens"; on the command line max_tokens is the same
+  char letter = 0;    // 'n' for -n; 0: none
+  std::string value;  // what --help calls the value; empty: a switch
   std::string help;
   bool repeatable = false;  // else given twice is an error
 };
@@ -46,7 +46,7 @@ class CommandLine {
 struct Command {
   std::string name, arguments, summary;  // "plan", "[MODEL]", one line
   size_t positional_least = 0, positional_most = 1;
-  std::vector<OptionSpec> options;       // --help is added to all
+  std::vector<OptionSpec> options;  // --help is added to all
   Status (*run)(const CommandLine& line) = nullptr;
 };
 

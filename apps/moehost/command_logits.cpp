@@ -33,8 +33,13 @@ Command logits_command() {
   const std::vector<OptionSpec> own = {
       {"ids", 0, "FILE", "token ids: [1,2,3] or {\"input_ids\":[...]}, - for standard input"},
       {"out", 'o', "FILE", "safetensors file with \"logits\", f32 [tokens, vocab]"}};
-  return {"logits", "[MODEL] --ids FILE --out FILE", "Logits of every position of a list of token ids.", 0, 1,
-          own + config_options() + load_options(), &logits};
+  return {"logits",
+          "[MODEL] --ids FILE --out FILE",
+          "Logits of every position of a list of token ids.",
+          0,
+          1,
+          own + config_options() + load_options(),
+          &logits};
 }
 
 }  // namespace moehost

@@ -41,14 +41,15 @@ Status plan(const CommandLine& line) {
 }  // namespace
 
 Command plan_command() {
-  return {"plan",
-          "[MODEL]",
-          "The placement table without reading weights: per device layers, experts and bytes; exit code 71 when it does "
-          "not fit.",
-          0,
-          1,
-          std::vector<OptionSpec>{{"json", 0, "", "print {\"fits\",\"devices\":[...]}"}} + config_options(),
-          &plan};
+  return {
+      "plan",
+      "[MODEL]",
+      "The placement table without reading weights: per device layers, experts and bytes; exit code 71 when it does "
+      "not fit.",
+      0,
+      1,
+      std::vector<OptionSpec>{{"json", 0, "", "print {\"fits\",\"devices\":[...]}"}} + config_options(),
+      &plan};
 }
 
 }  // namespace moehost

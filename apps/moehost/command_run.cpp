@@ -34,24 +34,22 @@ void print_statistics(const GenerateTimings& t) {
 
 void print_json(const GenerateRequest& request, const GenerateResult& result) {
   const GenerateTimings& t = result.timings;
-  const nlohmann::ordered_json out = {
-      {"text", result.text},
-      {"ids", result.ids},
-      {"prompt_ids", request.prompt},
-      {"finish_reason", result.finish_reason},
-      {"timings",
-       {{"prompt_tokens", t.prompt_tokens},
-        {"prefill_s", t.prefill_s},
-        {"prefill_tokens_per_s", per_second(t.prompt_tokens, t.prefill_s)},
-        {"generated_tokens", t.generated_tokens},
-        {"decode_s", t.decode_s},
-        {"decode_tokens_per_s", per_second(t.generated_tokens, t.decode_s)}}}};
+  const nlohmann::ordered_json out = {{"text", result.text},
+                                      {"ids", result.ids},
+                                      {"prompt_ids", request.prompt},
+                                      {"finish_reason", result.finish_reason},
+                                      {"timings",
+                                       {{"prompt_tokens", t.prompt_tokens},
+                                        {"prefill_s", t.prefill_s},
+                                        {"prefill_tokens_per_s", per_second(t.prompt_tokens, t.prefill_s)},
+                                        {"generated_tokens", t.generated_tokens},
+                                        {"decode_s", t.decode_s},
+                                        {"decode_tokens_per_s", per_second(t.generated_tokens, t.decode_s)}}}};
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
 }
 
 Status run(const CommandLine& line) {
-  if (line.has("prompt") == line.has("ids"))
-    return fail(Code::kUsage, "one of -p TEXT and --ids FILE is expected");
+  if (line.has("prompt") == line.has("ids")) return fail(Code::kUsage, "one of -p TEXT and --ids FILE is expected");
   MOEHOST_ASSIGN(const Config config, read_model_config(line));
   GenerateRequest request;
   // Whatever can be refused is refused before a load that may take minutes.
@@ -93,8 +91,13 @@ Command run_command() {
       {"ids", 0, "FILE", "token ids instead of -p: [1,2,3] or {\"input_ids\":[...]}, - for standard input"},
       {"ignore-end", 0, "", "go on after the model's end token"},
       {"json", 0, "", "print {\"text\",\"ids\",\"prompt_ids\",\"finish_reason\",\"timings\"} at the end"}};
-  return {"run", "[MODEL] -p TEXT", "One completion to standard output, streamed; statistics to standard error.", 0, 1,
-          own + sampling_options() + config_options() + load_options(), &run};
+  return {"run",
+          "[MODEL] -p TEXT",
+          "One completion to standard output, streamed; statistics to standard error.",
+          0,
+          1,
+          own + sampling_options() + config_options() + load_options(),
+          &run};
 }
 
 }  // namespace moehost

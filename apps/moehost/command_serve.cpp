@@ -7,6 +7,7 @@
 #include "apps/moehost/http_server.h"
 #include "apps/moehost/interrupt.h"
 #include "apps/moehost/load.h"
+#include "apps/moehost/version.h"
 #include "core/base/log.h"
 
 namespace moehost {
@@ -26,6 +27,7 @@ Status check_address(const CommandLine& line, const Config& config) {
 Status serve(const CommandLine& line) {
   MOEHOST_ASSIGN(const Config config, read_model_config(line));
   MOEHOST_RETURN_IF_ERROR(check_address(line, config));
+  std::cerr << version_line() << "\n";
   // Ctrl-C stops loading, or drains a server that answers.
   std::atomic<bool> cancel{false};
   std::mutex mutex;
@@ -64,8 +66,9 @@ Status serve(const CommandLine& line) {
 Command serve_command() {
   const std::vector<OptionSpec> own = {
       {"insecure-no-auth", 0, "", "allow an address that other machines can reach: there are no keys in this version"}};
-  return {"serve", "[MODEL]", "Loads the model, prints where it lies, and answers over HTTP.", 0, 1,
-          own + address_options() + config_options() + load_options(), &serve};
+  return {"serve", "[MODEL]", "Loads the model, prints where it lies, and answers over HTTP.",
+          0,       1,         own + address_options() + config_options() + load_options(),
+          &serve};
 }
 
 }  // namespace moehost

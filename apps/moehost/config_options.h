@@ -16,8 +16,8 @@ std::vector<OptionSpec> address_options();
 // a then b.
 std::vector<OptionSpec> operator+(std::vector<OptionSpec> a, const std::vector<OptionSpec>& b);
 
-// Files, environment and flags of this call, in one Config. kUsage for flags that cannot be meant; all that is wrong with
-// the configuration itself is in the result's errors.
+// Files, environment and flags of this call, in one Config. kUsage for flags that cannot be meant; all that is wrong
+// with the configuration itself is in the result's errors.
 Result<ConfigResult> read_config(const CommandLine& line);
 // Prints every error to standard error; the Status (kBadConfig) counts them.
 Status report_errors(const ConfigResult& result);

@@ -34,7 +34,7 @@ struct Draft {
 // A reader takes the value, or says what it expects.
 using Reader = const char* (*)(const Json& value, Draft& draft);
 
-template <double SamplingParams::* member>
+template <double SamplingParams::*member>
 const char* read_number(const Json& value, Draft& draft) {
   if (!value.is_number()) return "a number";
   draft.sampling.*member = value.get<double>();
@@ -144,7 +144,8 @@ std::optional<ApiError> parse_generate(std::string_view body, const Engine& engi
   if (prompt.empty()) return ApiError{400, "invalid_value", "'prompt' is empty", "prompt"};
   if (prompt.size() > engine.max_tokens())
     return ApiError{400, "context_length_exceeded",
-                    cat("the prompt has ", prompt.size(), " tokens, the context holds ", engine.max_tokens()), "prompt"};
+                    cat("the prompt has ", prompt.size(), " tokens, the context holds ", engine.max_tokens()),
+                    "prompt"};
   out.generate = {.prompt = std::move(prompt), .max_tokens = draft.max_tokens, .sampling = draft.sampling};
   out.stream = draft.stream;
   return {};

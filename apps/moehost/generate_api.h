@@ -10,9 +10,9 @@ namespace moehost {
 // An error a client sees: {"error": {message, type, param, code}} under an HTTP status. No paths or addresses in it.
 struct ApiError {
   unsigned status = 400;
-  std::string code;     // "context_length_exceeded"
+  std::string code;  // "context_length_exceeded"
   std::string message;
-  std::string param;    // the field to blame; empty: null
+  std::string param;  // the field to blame; empty: null
 };
 std::string error_body(const ApiError& error);
 

@@ -12,8 +12,8 @@
 
 namespace moehost {
 
-// A request on its way. The functions are called on the queue's thread (on_end of a waiting job that is cancelled: on the
-// thread that cancels); on_end exactly once, and last.
+// A request on its way. The functions are called on the queue's thread (on_end of a waiting job that is cancelled: on
+// the thread that cancels); on_end exactly once, and last.
 struct GenerationJob {
   GenerateRequest request;
   std::function<void(const std::string& text)> on_text;

@@ -24,15 +24,15 @@ using boost::system::error_code;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-constexpr uint32_t kHeaderBytes = 32 << 10;      // all header lines together
+constexpr uint32_t kHeaderBytes = 32 << 10;  // all header lines together
 constexpr size_t kHeaderLineBytes = 8 << 10, kHeaderCount = 100;
-constexpr uint64_t kBodyBytes = 16 << 20;        // of one request
-constexpr uint64_t kAllBodyBytes = 256 << 20;    // of all requests together
+constexpr uint64_t kBodyBytes = 16 << 20;      // of one request
+constexpr uint64_t kAllBodyBytes = 256 << 20;  // of all requests together
 constexpr seconds kHeaderTime{10}, kBodyTime{10}, kIdleTime{75}, kWriteTime{30}, kPingTime{10}, kLingerTime{2};
 constexpr uint64_t kBodyBytesPerSecond = 1 << 10;  // after kBodyTime
 constexpr std::chrono::milliseconds kExpireAgain{100};
 constexpr size_t kRequestsPerConnection = 10000;
-constexpr size_t kUnreadBytes = 1 << 20;         // of a stream whose client does not read
+constexpr size_t kUnreadBytes = 1 << 20;  // of a stream whose client does not read
 constexpr size_t kLoggedPathBytes = 200;
 constexpr const char* kRetrySeconds = "1";
 
@@ -85,7 +85,7 @@ struct Connection::Stream {
   std::string text;
   std::optional<Result<GenerateResult>> end;
   std::shared_ptr<GenerationJob> job;
-  bool gone = false;        // the client is
+  bool gone = false;  // the client is
 };
 
 Connection::Connection(asio::ip::tcp::socket socket, ServerShared& shared)
@@ -153,7 +153,8 @@ asio::awaitable<void> Connection::run() {
     shared_.body_bytes -= std::exchange(body_reserved_, 0);
     const std::chrono::duration<double> taken = steady_clock::now() - begin;
     log::info("server", address_, " ", view(request.method_string()), " ",
-              path_of(view(request.target())).substr(0, kLoggedPathBytes), " ", status_, " ", static_cast<int64_t>(taken.count() * 1000), " ms");
+              path_of(view(request.target())).substr(0, kLoggedPathBytes), " ", status_, " ",
+              static_cast<int64_t>(taken.count() * 1000), " ms");
   }
   co_await close_gently();
 }
@@ -382,8 +383,8 @@ asio::awaitable<void> Connection::send_stream(const std::shared_ptr<Stream>& str
   const auto& result = *stream->end;
   if (!result.ok()) log::error("server", "request failed: ", result.status().message());
   keep_alive_ = keep_alive_ && result.ok();
-  piece = result.ok() ? last_events(*result, prompt_tokens, shared_.model_id)
-                      : error_event(engine_error(result.status()));
+  piece =
+      result.ok() ? last_events(*result, prompt_tokens, shared_.model_id) : error_event(engine_error(result.status()));
   alive = co_await write_chunk(piece);
   const std::string last_chunk = "0\r\n\r\n";
   if (alive && chunked_) alive = co_await write(last_chunk);

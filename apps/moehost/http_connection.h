@@ -1,7 +1,5 @@
 // One HTTP connection as a coroutine, and what it shares with the server. Only http_*.cpp include this. Floor 6.
 #pragma once
-#include <utility>  // std::exchange: Boost 1.74's awaitable.hpp uses it without the include
-
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -12,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>  // std::exchange: Boost 1.74's awaitable.hpp uses it without the include
 
 #include "apps/moehost/generate_api.h"
 #include "apps/moehost/generation_queue.h"
@@ -22,7 +21,7 @@ class Connection;
 
 struct Reply {
   unsigned status = 200;
-  std::string body;  // JSON
+  std::string body;              // JSON
   const char* header = nullptr;  // one more, with its value
   std::string header_value;
 };
@@ -34,13 +33,13 @@ struct ServerShared {
   bool loopback = true;
   bool draining = false;
   std::atomic<double> progress{0};
-  int64_t loaded_at = 0;                    // Unix time
-  Engine* engine = nullptr;                 // null: still loading
-  std::unique_ptr<GenerationQueue> queue;   // with engine
+  int64_t loaded_at = 0;                   // Unix time
+  Engine* engine = nullptr;                // null: still loading
+  std::unique_ptr<GenerationQueue> queue;  // with engine
   std::set<Connection*> connections;
   std::map<std::string, size_t> per_address;
-  uint64_t body_bytes = 0;                  // of all bodies being read or worked on
-  boost::asio::thread_pool pool{1};         // parsing and tokenising
+  uint64_t body_bytes = 0;           // of all bodies being read or worked on
+  boost::asio::thread_pool pool{1};  // parsing and tokenising
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -63,7 +62,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void no_expiry();
   void watch_expiry();
 
-  Awaitable<bool> wait_for_request();                 // false: closed or idle too long
+  Awaitable<bool> wait_for_request();  // false: closed or idle too long
   Awaitable<std::optional<ApiError>> read_request(Parser& parser);
   Awaitable<std::optional<ApiError>> read_body(Parser& parser);
   std::optional<ApiError> check_headers(const Request& request) const;

@@ -45,7 +45,8 @@ Status HttpServer::State::bind() {
   const auto found = resolver.resolve(server.host, std::to_string(server.port),
                                       tcp::resolver::passive | tcp::resolver::numeric_service, error);
   const auto refuse = [&](const char* what) {
-    return fail(Code::kUnavailable, "cannot listen on ", server.host, ":", server.port, ": ", what, " ", error.message());
+    return fail(Code::kUnavailable, "cannot listen on ", server.host, ":", server.port, ": ", what, " ",
+                error.message());
   };
   if (error || found.empty()) return refuse("unknown host:");
   const tcp::endpoint endpoint = *found.begin();
@@ -56,8 +57,8 @@ Status HttpServer::State::bind() {
   if (error == asio::error::address_in_use) return refuse("another program has it (choose another with --port):");
   if (error) return refuse("");
   const auto bound = acceptor.local_endpoint(error);
-  const std::string host = bound.address().is_v6() ? cat("[", bound.address().to_string(), "]")
-                                                   : bound.address().to_string();
+  const std::string host =
+      bound.address().is_v6() ? cat("[", bound.address().to_string(), "]") : bound.address().to_string();
   address = cat("http://", host, ":", bound.port());
   shared.loopback = bound.address().is_loopback();
   shared.model_id = std::filesystem::path(config.model).stem().string();
@@ -75,7 +76,8 @@ void HttpServer::State::accept() {
       // One too many is closed unheard.
       if (shared.connections.size() < kConnections && same < kConnectionsPerAddress) {
         const auto connection = std::make_shared<Connection>(std::move(socket), shared);
-        asio::co_spawn(io, [connection] { return connection->run(); }, asio::detached);
+        asio::co_spawn(
+            io, [connection] { return connection->run(); }, asio::detached);
       }
     }
     accept();

@@ -13,7 +13,8 @@ constexpr size_t kMaxJsonDepth = 64;
 
 // The text is valid UTF-8 (no surrogates, nothing overlong).
 bool is_utf8(std::string_view text);
-// Arrays and objects nest at most `limit` deep. Looked at before a tree is built: building, copying and freeing recurse.
+// Arrays and objects nest at most `limit` deep. Looked at before a tree is built: building, copying and freeing
+// recurse.
 bool json_depth_within(std::string_view text, size_t limit);
 
 // All bytes of a file, or of standard input for "-". kUsage with path and reason.

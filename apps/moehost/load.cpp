@@ -1,4 +1,4 @@
-// Banner, plugins, table, progress, in the order in which the engine comes to them.
+// Plugins, table, progress, in the order in which the engine comes to them.
 #include "apps/moehost/load.h"
 
 #include <algorithm>
@@ -7,13 +7,12 @@
 
 #include "apps/moehost/config_options.h"
 #include "apps/moehost/start_view.h"
-#include "apps/moehost/version.h"
 #include "core/base/log.h"
 
 namespace moehost {
 namespace {
 
-const std::vector<std::string> kStyles = {"auto", "plain", "ndjson", "none"};  // order of ProgressStyle
+const std::vector<std::string> kStyles = {"auto", "plain", "ndjson", "none"};    // order of ProgressStyle
 const std::vector<std::string> kLevels = {"error", "warning", "info", "debug"};  // order of log::Level
 
 size_t index_of(const std::vector<std::string>& words, const std::string& word) {
@@ -35,14 +34,13 @@ std::vector<OptionSpec> load_options() {
 Result<std::unique_ptr<Engine>> load_engine(const CommandLine& line, const Config& config, const LoadView& view) {
   MOEHOST_ASSIGN(const std::string style, line.word("progress", kStyles, view.full ? "auto" : "none"));
   const char* environment = std::getenv("MOEHOST_LOG");
-  MOEHOST_ASSIGN(const std::string level,
-                 line.word("log", kLevels, environment ? environment : view.full ? "info" : "warning"));
+  MOEHOST_ASSIGN(const std::string level, line.word("log", kLevels,
+                                                    environment ? environment
+                                                    : view.full ? "info"
+                                                                : "warning"));
   log::set_level(static_cast<log::Level>(index_of(kLevels, level)));
   ProgressView progress(static_cast<ProgressStyle>(index_of(kStyles, style)));
-  if (view.full) {
-    std::cerr << version_line() << "\n";
-    show_plugins(config);
-  }
+  if (view.full) show_plugins(config);
   EngineOptions options;
   options.plugin_folder = plugin_folder(config);
   options.cancel = view.cancel;

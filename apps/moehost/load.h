@@ -14,8 +14,8 @@ namespace moehost {
 std::vector<OptionSpec> load_options();
 
 struct LoadView {
-  bool full = false;  // banner, plugins and the allocation table; else only progress
-  const std::atomic<bool>* cancel = nullptr;       // must outlive the engine
+  bool full = false;                                 // plugins and the allocation table; else only progress
+  const std::atomic<bool>* cancel = nullptr;         // must outlive the engine
   std::function<void(double fraction)> on_progress;  // besides what is shown; from a thread of the engine
 };
 Result<std::unique_ptr<Engine>> load_engine(const CommandLine& line, const Config& config, const LoadView& view);

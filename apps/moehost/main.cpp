@@ -41,8 +41,8 @@ Status run_named(const std::vector<Command>& commands, const std::string& name, 
     return {};
   }
   const std::string near = nearest(name, names);
-  return fail(Code::kUsage, "unknown command '", printable(name), "': ",
-              near.empty() ? std::string("'moehost --help' lists them") : cat("did you mean '", near, "'?"));
+  return fail(Code::kUsage, "unknown command '", printable(name),
+              "': ", near.empty() ? std::string("'moehost --help' lists them") : cat("did you mean '", near, "'?"));
 }
 
 int run(std::vector<std::string> arguments) {

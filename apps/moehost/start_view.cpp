@@ -44,8 +44,9 @@ double gigabytes_per_second(const LoadProgress& p) {
   return p.seconds > 0 ? static_cast<double>(p.bytes_done) / p.seconds / 1e9 : 0;
 }
 double seconds_left(const LoadProgress& p) {
-  return p.bytes_done ? p.seconds / static_cast<double>(p.bytes_done) * static_cast<double>(p.bytes_total - p.bytes_done)
-                      : 0;
+  return p.bytes_done
+             ? p.seconds / static_cast<double>(p.bytes_done) * static_cast<double>(p.bytes_total - p.bytes_done)
+             : 0;
 }
 double percent(const LoadProgress& p) {
   return p.bytes_total ? 100.0 * static_cast<double>(p.bytes_done) / static_cast<double>(p.bytes_total) : 100.0;
@@ -54,7 +55,8 @@ double percent(const LoadProgress& p) {
 std::string figures(const LoadProgress& p) {
   std::string text = cat(fixed(percent(p), 0), " %  ", format_bytes(p.bytes_done), " of ", format_bytes(p.bytes_total),
                          "  ", fixed(gigabytes_per_second(p), 2), " GB/s  ");
-  return text + (p.bytes_done == p.bytes_total ? cat(fixed(p.seconds, 1), " s") : cat(fixed(seconds_left(p), 0), " s left"));
+  if (p.bytes_done == p.bytes_total) return text + cat(fixed(p.seconds, 1), " s");
+  return percent(p) < 1 ? text : text + cat(fixed(seconds_left(p), 0), " s left");  // before, it is a guess
 }
 
 size_t terminal_columns() {
@@ -76,7 +78,8 @@ std::string bar_line(const LoadProgress& p) {
 }  // namespace
 
 std::string allocation_table(const Plan& plan) {
-  std::vector<Row> rows = {{"device", "plugin", "layers", "experts", "weights", "KV cache", "workspace", "free", ""}};
+  std::vector<Row> rows = {
+      {"device", "plugin", "layers", "experts of", "weights", "KV cache", "workspace", "free", ""}};
   for (const DevicePlan& device : plan.devices)
     rows.push_back({device.name, device.plugin, device.layers.empty() ? "-" : device.layers,
                     device.experts.empty() ? "-" : device.experts, format_bytes(device.weight_bytes),

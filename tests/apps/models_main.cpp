@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "core/engine/engine.h"
 #include "core/base/log.h"
+#include "core/engine/engine.h"
 #include "core/format/safetensors.h"
 
 namespace moehost {
@@ -18,11 +18,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSkipped = 77;  // what CTest is told to read as "skipped"
-// Float32 noise of one scalar implementation, and of vectorised ones that sum in another order (all formats are computed
-// with f32 activations).
+// Float32 noise of one scalar implementation, and of vectorised ones that sum in another order (all formats are
+// computed with f32 activations).
 constexpr double kReferenceBound = 1e-4, kVectorBound = 1e-3;
 
-struct Case { std::string model, file, expected; };
+struct Case {
+  std::string model, file, expected;
+};
 
 std::vector<Case> cases(const fs::path& folder) {
   std::vector<Case> out;
@@ -35,7 +37,9 @@ std::vector<Case> cases(const fs::path& folder) {
   return out;
 }
 
-struct Difference { double largest = 0, rms = 0, deviation = 0; };  // deviation: standard deviation of `expected`
+struct Difference {
+  double largest = 0, rms = 0, deviation = 0;
+};  // deviation: standard deviation of `expected`
 
 // NaN anywhere makes `largest` NaN, which no bound admits.
 Difference compare(std::span<const float> expected, std::span<const float> got) {
