@@ -1,5 +1,8 @@
 // One HTTP connection as a coroutine, and what it shares with the server. Only http_*.cpp include this. Floor 6.
 #pragma once
+// clang-format off: Boost 1.74's awaitable.hpp uses std::exchange without its header, which must come first.
+#include <utility>
+// clang-format on
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -10,7 +13,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <utility>  // std::exchange: Boost 1.74's awaitable.hpp uses it without the include
 
 #include "apps/moehost/generate_api.h"
 #include "apps/moehost/generation_queue.h"
