@@ -71,9 +71,8 @@ std::string host_without_port(std::string_view host) {
 
 // Whatever is 503 may be sent again, and says so.
 Reply error_reply(const ApiError& error) {
-  Reply reply{error.status, error_body(error)};
-  if (error.status == 503) reply.header = "Retry-After", reply.header_value = kRetrySeconds;
-  return reply;
+  if (error.status == 503) return {error.status, error_body(error), "Retry-After", kRetrySeconds};
+  return {error.status, error_body(error)};
 }
 
 }  // namespace

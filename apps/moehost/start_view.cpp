@@ -53,10 +53,10 @@ double percent(const LoadProgress& p) {
 }
 
 std::string figures(const LoadProgress& p) {
-  std::string text = cat(fixed(percent(p), 0), " %  ", format_bytes(p.bytes_done), " of ", format_bytes(p.bytes_total),
-                         "  ", fixed(gigabytes_per_second(p), 2), " GB/s  ");
-  if (p.bytes_done == p.bytes_total) return text + cat(fixed(p.seconds, 1), " s");
-  return percent(p) < 1 ? text : text + cat(fixed(seconds_left(p), 0), " s left");  // before, it is a guess
+  const std::string text = cat(fixed(percent(p), 0), " %  ", format_bytes(p.bytes_done), " of ",
+                               format_bytes(p.bytes_total), "  ", fixed(gigabytes_per_second(p), 2), " GB/s");
+  if (p.bytes_done == p.bytes_total) return cat(text, "  ", fixed(p.seconds, 1), " s");
+  return percent(p) < 1 ? text : cat(text, "  ", fixed(seconds_left(p), 0), " s left");  // before, it is a guess
 }
 
 size_t terminal_columns() {
