@@ -58,9 +58,10 @@ MH_INLINE typename S::F group_scale(const uint8_t* block, int g, int half, int l
   if constexpr (F.scales == Scales::kSignedSub) return S::mul(d, S::load_i8(sub + kGroupRows * (2 * g + half)));
   return d;
 }
-// What is added to scale * code in group g.
+// What is added to scale * code in group g; nothing where the format has no minimums.
 template <const Format& F, class S>
 MH_INLINE typename S::F group_min(const uint8_t* block, int g, int lane) {
+  if constexpr (!has_min(F)) return S::fset(0);
   const auto m = S::load_f16(block + packed_min_at(F) + 2 * lane);
   if constexpr (F.scales == Scales::kHalfMin) return m;
   const auto dwords = S::load(block + packed_sub_min_at(F) + 64 * (g / 4) + 4 * lane);
@@ -210,10 +211,11 @@ void unpack(const uint8_t* w, uint32_t first, uint32_t count, float* panel, size
         for (int g = 0; g < F.elements / int{kSlotInputs}; g++, out += kSlotInputs * panel_stride) {
           const uint8_t* codes = w + packed_codes_at(F) + g * packed_slots_bytes(F);
           const auto low_scale = group_scale<F, S>(w, g, 0, lane), high_scale = group_scale<F, S>(w, g, 1, lane);
+          const auto min = group_min<F, S>(w, g, lane);  // once: the stores below might change it, for the compiler
           const auto value = [&](typename S::I c, int b, typename S::F scale) MH_ALWAYS {
             const auto code = S::mul(S::byte_f(c, b), S::fset(kByteInverse));
             if constexpr (has_min(F))
-              return S::fma(code, scale, group_min<F, S>(w, g, lane));
+              return S::fma(code, scale, min);
             else
               return S::mul(code, scale);
           };
