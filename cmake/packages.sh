@@ -4,7 +4,7 @@
 # Tools and libraries the build needs, Debian's names (Ubuntu's are the same).
 packages=(build-essential cmake ninja-build ccache pkg-config git python3 python3-pip libboost-dev libboost-filesystem-dev
   libboost-program-options-dev libyaml-cpp-dev libspdlog-dev libgtest-dev libgmock-dev libdnnl-dev libsimde-dev
-  libhwloc-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev libbenchmark-dev zlib1g-dev binutils curl)
+  libpcre2-dev libutf8proc-dev nlohmann-json3-dev zlib1g-dev binutils curl)
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$0" "$*" >&2; exit 1; }
