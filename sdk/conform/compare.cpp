@@ -43,13 +43,14 @@ void compare(const std::string& where, const Op& op, const std::vector<Answer>& 
       continue;
     }
     for (size_t i = 0; i < got[k].ids.size(); ++i)
-      require(got[k].ids[i] == right[k].ids[i], where, ": id of row ", i / width, ", place ", i % width, " is ", got[k].ids[i],
-              ", right is ", right[k].ids[i]);
+      require(got[k].ids[i] == right[k].ids[i], where, ": id of row ", i / width, ", place ", i % width, " is ",
+              got[k].ids[i], ", right is ", right[k].ids[i]);
   }
 }
 
 bool same_bits(const std::vector<Matrix>& a, const std::vector<Matrix>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Matrix& x, const Matrix& y) { return x.ids == y.ids; });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Matrix& x, const Matrix& y) { return x.ids == y.ids; });
 }
 
 }  // namespace conform

@@ -15,7 +15,8 @@ struct Worst {
 
 // Fails the case, naming the element, if a result is not written or not within its bounds. got may have fewer rows than
 // right has answers.
-void compare(const std::string& where, const Op& op, const std::vector<Answer>& right, const std::vector<Matrix>& got, Worst& worst);
+void compare(const std::string& where, const Op& op, const std::vector<Answer>& right, const std::vector<Matrix>& got,
+             Worst& worst);
 
 bool same_bits(const std::vector<Matrix>& a, const std::vector<Matrix>& b);
 

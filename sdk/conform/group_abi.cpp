@@ -54,12 +54,14 @@ std::unique_ptr<Op> any_op(const Session& session, Random& random, bool with_par
 struct Costing {
   Session& session;
   // Prices a description that must be refused with `code`; the text names all of `named`, nothing is written.
-  void refused(const mh_op_desc& desc, int32_t code, const std::string& what, const std::vector<std::string>& named) const {
+  void refused(const mh_op_desc& desc, int32_t code, const std::string& what,
+               const std::vector<std::string>& named) const {
     mh_op_cost out = sentinel<mh_op_cost>();
     out.size = sizeof out;
     mh_op_cost before = out;
     Error error;
-    check_refused(session.api.op->cost(session.device, &desc, &out, &error), code, error, "op.cost with " + what, named);
+    check_refused(session.api.op->cost(session.device, &desc, &out, &error), code, error, "op.cost with " + what,
+                  named);
     require(std::memcmp(&out, &before, sizeof out) == 0, "op.cost with ", what, " failed, but changed its output");
     require(session.api.op->cost(session.device, &desc, &out, nullptr) == code, "op.cost with ", what,
             " answers otherwise when error is NULL");
@@ -76,9 +78,11 @@ struct Costing {
 
 void exports(const Context& context) {
   const auto names = exported_symbols(context.plugin_path);
-  require(std::find(names.begin(), names.end(), "moehost_plugin_v1") != names.end(), "moehost_plugin_v1 is not exported");
+  require(std::find(names.begin(), names.end(), "moehost_plugin_v1") != names.end(),
+          "moehost_plugin_v1 is not exported");
   for (const auto& name : names)
-    require(name == "moehost_plugin_v1", "exports a second symbol, ", name, ": moehost_plugin_v1 must be the only one (version script)");
+    require(name == "moehost_plugin_v1", "exports a second symbol, ", name,
+            ": moehost_plugin_v1 must be the only one (version script)");
 }
 
 void manifest(const Context& context) {
@@ -92,7 +96,8 @@ void manifest(const Context& context) {
   for (uint32_t minor = manifest->abi_lo; minor <= std::min(manifest->abi_hi, MH_ABI_MINOR); ++minor)
     require(load_entry(context.plugin_path)(minor, MH_ABI_MINOR) != nullptr, "the manifest promises minor ", minor,
             ", the entry denies it");
-  require(manifest->abi_hi >= api.minor, "the manifest ends at minor ", manifest->abi_hi, ", the plugin was built with ", api.minor);
+  require(manifest->abi_hi >= api.minor, "the manifest ends at minor ", manifest->abi_hi,
+          ", the plugin was built with ", api.minor);
 }
 
 void versions(const Context& context) {
@@ -106,7 +111,8 @@ void versions(const Context& context) {
   require(plugin != nullptr, "the entry denies minors 0 to ", MH_ABI_MINOR);
   require(entry(0, MH_ABI_MINOR) == plugin && entry(0, MH_ABI_MINOR + 7) == plugin,
           "the entry gives another table the second time, or to a newer core");
-  require(entry(plugin->minor + 1, plugin->minor + 9) == nullptr, "the entry claims to serve minors above its own, ", plugin->minor);
+  require(entry(plugin->minor + 1, plugin->minor + 9) == nullptr, "the entry claims to serve minors above its own, ",
+          plugin->minor);
 }
 
 void tables(const Context& context) {
@@ -114,9 +120,11 @@ void tables(const Context& context) {
   require(api.id && api.id[0] && api.version, "id or version is missing");
   require(api.init && api.shutdown && api.extension, "a function of the plugin's table is NULL");
   const auto complete = [](const auto* table, size_t functions, const char* name) {
-    require(table->size >= sizeof *table, "the table ", name, " has ", table->size, " bytes, minor 0 has ", sizeof *table);
+    require(table->size >= sizeof *table, "the table ", name, " has ", table->size, " bytes, minor 0 has ",
+            sizeof *table);
     const auto* first = reinterpret_cast<void* const*>(table) + 1;  // after size and reserved
-    for (size_t i = 0; i < functions; ++i) require(first[i] != nullptr, "function ", i, " of the table ", name, " is NULL");
+    for (size_t i = 0; i < functions; ++i)
+      require(first[i] != nullptr, "function ", i, " of the table ", name, " is NULL");
   };
   complete(api.device, 5, "device"), complete(api.buffer, 2, "buffer"), complete(api.op, 3, "op");
   complete(api.queue, 9, "queue");
@@ -145,7 +153,8 @@ void device_info(const Context& context) {
   mh_device_info info = sentinel<mh_device_info>();
   info.size = sizeof info;
   const mh_device_info before = info;
-  check_refused(api.device->info(count, &info, &error), MH_INVALID, error, cat("device.info of device ", count, " of ", count));
+  check_refused(api.device->info(count, &info, &error), MH_INVALID, error,
+                cat("device.info of device ", count, " of ", count));
   require(std::memcmp(&info, &before, sizeof info) == 0, "device.info failed, but changed its output");
   require(api.device->info(count, &info, nullptr) == MH_INVALID, "device.info answers otherwise when error is NULL");
   info.size = offsetof(mh_device_info, uuid);  // an older caller
@@ -164,7 +173,8 @@ void device_info(const Context& context) {
 
 void open_spec(const Context& context) {
   Session session(context);
-  const auto open = [&](mh_device_spec spec, const std::string& what, int32_t code, const std::vector<std::string>& named) {
+  const auto open = [&](mh_device_spec spec, const std::string& what, int32_t code,
+                        const std::vector<std::string>& named) {
     auto* out = sentinel<mh_device*>();
     Error error;
     check_refused(session.api.device->open(&spec, &out, &error), code, error, "device.open with " + what, named);
@@ -187,7 +197,8 @@ void open_spec(const Context& context) {
   Longer<mh_device_spec> longer(spec);
   mh_device* device = nullptr;
   Error error;
-  check(session.api.device->open(&longer.value, &device, &error), error, "device.open with a longer struct and a zero tail");
+  check(session.api.device->open(&longer.value, &device, &error), error,
+        "device.open with a longer struct and a zero tail");
   session.api.device->close(device);
   longer.tail[2] = 1;
   auto* out = sentinel<mh_device*>();
@@ -223,7 +234,10 @@ void params_sizes(const Context& context) {
   Session session(context);
   Random random(context.seed, "params_sizes");
   // Parameter structs begin with their size; the longest known ends well before this.
-  struct alignas(8) { uint32_t size; uint32_t rest[63]; } longer{};
+  struct alignas(8) {
+    uint32_t size;
+    uint32_t rest[63];
+  } longer{};
   const auto op = any_op(session, random, true);
   mh_op_desc desc = op->describe(false, kSmall);
   uint32_t known = 0;
@@ -244,7 +258,8 @@ void weight_sizes(const Context& context) {
   for (const OpVariant& variant : all_ops()) {
     auto op = variant.make(random, false);
     mh_op_desc desc = op->describe(false, kSmall);
-    const bool has_weight = desc.weight_count > 0 && std::all_of(desc.weights, desc.weights + desc.weight_count, [](auto* w) { return w; });
+    const bool has_weight =
+        desc.weight_count > 0 && std::all_of(desc.weights, desc.weights + desc.weight_count, [](auto* w) { return w; });
     if (!has_weight || op->kv_desc() || !supports(session, *op, kSmall)) continue;
     std::vector<const mh_weight*> list(desc.weights, desc.weights + desc.weight_count);
     Longer<mh_weight> longer(*list[0]);
@@ -292,11 +307,14 @@ void kv_descriptions(const Context& context) {
   const auto refused = [&](const mh_kv_desc& desc, const std::string& what, const std::vector<std::string>& named) {
     Error error;
     auto bytes = sentinel<uint64_t>();
-    check_refused(session.api.kv->cost(session.device, &desc, &bytes, &error), MH_UNSUPPORTED, error, "kv.cost with " + what, named);
+    check_refused(session.api.kv->cost(session.device, &desc, &bytes, &error), MH_UNSUPPORTED, error,
+                  "kv.cost with " + what, named);
     auto* kv = sentinel<mh_kv*>();
     Error create_error;
-    check_refused(session.api.kv->create(session.device, &desc, &kv, &create_error), MH_UNSUPPORTED, create_error, "kv.create with " + what, named);
-    require(is_sentinel(bytes) && is_sentinel(kv), "kv.cost or kv.create with ", what, " failed, but changed its output");
+    check_refused(session.api.kv->create(session.device, &desc, &kv, &create_error), MH_UNSUPPORTED, create_error,
+                  "kv.create with " + what, named);
+    require(is_sentinel(bytes) && is_sentinel(kv), "kv.cost or kv.create with ", what,
+            " failed, but changed its output");
   };
   mh_kv_desc desc = *op->kv_desc();
   desc.kind = kUnknown;
@@ -312,13 +330,16 @@ void kv_descriptions(const Context& context) {
 // An error struct of an older, shorter kind: text cut to fit, nothing behind it.
 void short_error(const Context& context) {
   Session session(context);
-  struct { mh_error error; } holder{};
+  struct {
+    mh_error error;
+  } holder{};
   Error whole;
   mh_device_info info{};
   info.size = sizeof info;
   std::memset(&holder, 0x5a, sizeof holder);
   holder.error.size = offsetof(mh_error, text) + 8;
-  require(session.api.device->info(kUnknown, &info, &holder.error) == MH_INVALID, "device.info of device 9999 succeeds");
+  require(session.api.device->info(kUnknown, &info, &holder.error) == MH_INVALID,
+          "device.info of device 9999 succeeds");
   for (size_t i = 8; i < sizeof holder.error.text; ++i)
     require(holder.error.text[i] == 0x5a, "the error text passes the end of a shorter mh_error");
   session.end();
@@ -335,8 +356,10 @@ void program_descriptions(const Context& context) {
     mh_program_cost cost = sentinel<mh_program_cost>();
     cost.size = sizeof cost;
     const mh_program_cost before = cost;
-    check_refused(session.api.queue->program_cost(session.device, &desc, &cost, &error), code, error, "program_cost with " + what);
-    require(std::memcmp(&cost, &before, sizeof cost) == 0, "program_cost with ", what, " failed, but changed its output");
+    check_refused(session.api.queue->program_cost(session.device, &desc, &cost, &error), code, error,
+                  "program_cost with " + what);
+    require(std::memcmp(&cost, &before, sizeof cost) == 0, "program_cost with ", what,
+            " failed, but changed its output");
   };
   const mh_program_desc desc = job.job().describe(false);
   mh_program_cost cost{};
@@ -348,8 +371,8 @@ void program_descriptions(const Context& context) {
         "program_cost with a longer struct and a zero tail");
   longer.tail[0] = 1;
   Error tail_error;
-  check_refused(session.api.queue->program_cost(session.device, &longer.value, &cost, &tail_error), MH_UNSUPPORTED, tail_error,
-                "program_cost with a longer struct and a non-zero tail");
+  check_refused(session.api.queue->program_cost(session.device, &longer.value, &cost, &tail_error), MH_UNSUPPORTED,
+                tail_error, "program_cost with a longer struct and a non-zero tail");
 
   std::vector<mh_item> items(desc.items, desc.items + desc.item_count);
   mh_program_desc changed = desc;
@@ -371,8 +394,8 @@ void program_descriptions(const Context& context) {
   items.assign(changed.items, changed.items + changed.item_count);
   items.back().what = 7, changed.items = items.data();
   Error create_error;
-  check_refused(session.api.queue->program_create(session.queue, &changed, &program, &create_error), MH_UNSUPPORTED, create_error,
-                "program_create with an unknown item");
+  check_refused(session.api.queue->program_create(session.queue, &changed, &program, &create_error), MH_UNSUPPORTED,
+                create_error, "program_create with an unknown item");
   require(is_sentinel(program), "program_create failed, but changed its output");
   job.job().free();
   loaded.free();
@@ -387,14 +410,16 @@ void load_refused(const Context& context) {
   desc.kind = kUnknown;
   auto* out = sentinel<mh_op*>();
   Error error;
-  check_refused(session.api.op->load(session.device, &desc, &out, &error), MH_UNSUPPORTED, error, "op.load with an unknown kind", {"9999"});
+  check_refused(session.api.op->load(session.device, &desc, &out, &error), MH_UNSUPPORTED, error,
+                "op.load with an unknown kind", {"9999"});
   require(is_sentinel(out), "op.load failed, but changed its output");
-  require(session.api.op->load(session.device, &desc, &out, nullptr) == MH_UNSUPPORTED, "op.load answers otherwise when error is NULL");
+  require(session.api.op->load(session.device, &desc, &out, nullptr) == MH_UNSUPPORTED,
+          "op.load answers otherwise when error is NULL");
   if (session.info.import_align > 1) {
     auto* buffer = sentinel<mh_buffer*>();
     Error import_error;
-    check_refused(session.api.buffer->import(session.device, session.arena.base() + 1, 4096, &buffer, &import_error), MH_INVALID,
-                  import_error, "buffer.import of a misaligned address");
+    check_refused(session.api.buffer->import(session.device, session.arena.base() + 1, 4096, &buffer, &import_error),
+                  MH_INVALID, import_error, "buffer.import of a misaligned address");
     require(is_sentinel(buffer), "buffer.import failed, but changed its output");
   }
   session.end();
@@ -421,7 +446,8 @@ struct ProcessState {
   std::vector<struct sigaction> handlers;
   cpu_set_t affinity;
   unsigned float_mode;
-  ProcessState() : locale(std::setlocale(LC_ALL, nullptr)), folder(std::filesystem::current_path()), handlers(SIGRTMAX) {
+  ProcessState()
+      : locale(std::setlocale(LC_ALL, nullptr)), folder(std::filesystem::current_path()), handlers(SIGRTMAX) {
     for (char** entry = environ; *entry; ++entry) environment.emplace_back(*entry);
     for (int s = 1; s < SIGRTMAX; ++s) sigaction(s, nullptr, &handlers[static_cast<size_t>(s)]);
     sched_getaffinity(0, sizeof affinity, &affinity);
@@ -460,10 +486,12 @@ void process_state(const Context& context) {
   require(after.environment == before.environment, "the plugin changes the environment");
   require(after.locale == before.locale, "the plugin changes the locale to ", after.locale);
   require(after.folder == before.folder, "the plugin changes the working folder");
-  require(CPU_EQUAL(&after.affinity, &before.affinity), "the plugin changes the affinity of a thread that is not its own");
+  require(CPU_EQUAL(&after.affinity, &before.affinity),
+          "the plugin changes the affinity of a thread that is not its own");
   require(after.float_mode == before.float_mode, "the plugin changes the caller's floating-point mode");
   for (size_t s = 1; s < before.handlers.size(); ++s)
-    require(after.handlers[s].sa_handler == before.handlers[s].sa_handler, "the plugin installs a handler of signal ", s);
+    require(after.handlers[s].sa_handler == before.handlers[s].sa_handler, "the plugin installs a handler of signal ",
+            s);
 }
 
 }  // namespace

@@ -11,12 +11,13 @@ namespace {
 
 constexpr uint64_t kAnswerNs = UINT64_C(10000000000), kMsNs = 1000000;
 
-// A program of several stages on a queue: [wait] op [signal] each, all with the workload's rows as input and an output of
-// their own.
+// A program of several stages on a queue: [wait] op [signal] each, all with the workload's rows as input and an output
+// of their own.
 class StagedJob {
  public:
   StagedJob(Workload& workload, mh_queue* queue, const std::vector<Fence>& waits, const std::vector<Fence>& signals)
-      : workload_(workload), block_(workload.session().arena, workload.limits()),
+      : workload_(workload),
+        block_(workload.session().arena, workload.limits()),
         job_(workload.session(), queue, workload.limits(), block_) {
     std::vector<uint32_t> inputs;
     for (size_t k = 0; k < workload.op().inputs.size(); ++k) inputs.push_back(bind_input(k));
@@ -92,8 +93,10 @@ uint64_t poison(int32_t code) { return MH_FENCE_POISON | static_cast<uint32_t>(-
 void expect_fence(const Fence& fence, uint64_t serial, int32_t code, const std::string& which) {
   const int32_t seen = Host::wait(fence.counter, serial, kAnswerNs);
   require(seen != MH_TIMEOUT || code == MH_TIMEOUT, which, ": no answer in ", kAnswerNs / 1000000000, " s (hang)");
-  if (code == MH_OK) require(seen == MH_OK, which, " is poisoned with ", code_name(seen));
-  else require(seen != MH_OK, which, " is not poisoned: the poison is lost");
+  if (code == MH_OK)
+    require(seen == MH_OK, which, " is poisoned with ", code_name(seen));
+  else
+    require(seen != MH_OK, which, " is not poisoned: the poison is lost");
   require(seen == code, which, " carries ", code_name(seen), ", its origin was ", code_name(code));
 }
 
@@ -142,8 +145,10 @@ void random_order(const Context& context) {
       // What lies behind an edge that is not released must not have happened.
       for (size_t i = 0; i < kStages; ++i) {
         const bool held_a = waits_a[i].counter == hosts[h].counter, held_b = waits_b[i].counter == hosts[h].counter;
-        require(!held_a || value_of(signals_a[i]) < serial, "round ", round, ": a signal came before its wait was released");
-        require(!held_b || value_of(signals_b[i]) < serial, "round ", round, ": a signal came before its wait was released");
+        require(!held_a || value_of(signals_a[i]) < serial, "round ", round,
+                ": a signal came before its wait was released");
+        require(!held_b || value_of(signals_b[i]) < serial, "round ", round,
+                ": a signal came before its wait was released");
       }
       Host::signal(hosts[h].counter, serial);
     }
@@ -170,9 +175,12 @@ void poisoned_wait(const Context& context) {
       job.start(5, serial);
       for (size_t i = 0; i < waits.size(); ++i) Host::signal(waits[i].counter, i == poisoned ? poison(origin) : serial);
       for (size_t i = 0; i < signals.size(); ++i) {
-        expect_fence(signals[i], serial, i < poisoned ? MH_OK : origin, cat("signal ", i, " after a poisoned wait ", poisoned));
-        if (i < poisoned) job.check_stage(i, "before the poison");
-        else require(job.untouched(i), "an op behind a poisoned wait did its work");
+        expect_fence(signals[i], serial, i < poisoned ? MH_OK : origin,
+                     cat("signal ", i, " after a poisoned wait ", poisoned));
+        if (i < poisoned)
+          job.check_stage(i, "before the poison");
+        else
+          require(job.untouched(i), "an op behind a poisoned wait did its work");
       }
       expect_failed_queue(workload, session.queue, job.job());
       job.job().join();
@@ -188,7 +196,8 @@ void poisoned_wait(const Context& context) {
 }
 
 void skip_if_relayed(Session& session) {
-  if (session.relays()) skip("the device neither waits nor signals inside programs: core's relay waits, and is not tested here");
+  if (session.relays())
+    skip("the device neither waits nor signals inside programs: core's relay waits, and is not tested here");
 }
 
 // The queue waits for what never comes; another thread waits for the queue; abort ends both.
@@ -197,7 +206,8 @@ void abort_waiting(const Context& context) {
   Session& session = workload.session();
   skip_if_relayed(session);
   const auto waits = place_fences(workload, 2), signals = place_fences(workload, 2);
-  StagedJob first(workload, session.queue, {waits[0]}, {signals[0]}), second(workload, session.queue, {waits[1]}, {signals[1]});
+  StagedJob first(workload, session.queue, {waits[0]}, {signals[0]}),
+      second(workload, session.queue, {waits[1]}, {signals[1]});
   for (uint32_t round = 0; round < context.repeats(50, 10); ++round) {
     const uint64_t serial = session.next_serial();
     first.start(4, serial), second.start(2, serial);
@@ -248,7 +258,8 @@ void wait_times_out(const Context& context) {
     job.start(6, serial);
     for (const uint64_t timeout_ns : {uint64_t{0}, kMsNs}) {
       const int32_t code = session.api.queue->wait(session.queue, timeout_ns, nullptr);
-      require(code == MH_TIMEOUT, "queue.wait for ", timeout_ns, " ns answers ", code_name(code), " while the queue is held by a fence");
+      require(code == MH_TIMEOUT, "queue.wait for ", timeout_ns, " ns answers ", code_name(code),
+              " while the queue is held by a fence");
     }
     require(value_of(fences[1]) < serial, "a signal came before its wait was released");
     Host::signal(fences[0].counter, serial);
@@ -305,7 +316,8 @@ void two_programs(const Context& context) {
   Workload workload(context, "two_programs");
   Session& session = workload.session();
   const auto fences = place_fences(workload, 3);
-  StagedJob first(workload, session.queue, {fences[0]}, {fences[1]}), second(workload, session.queue, {fences[1]}, {fences[2]});
+  StagedJob first(workload, session.queue, {fences[0]}, {fences[1]}),
+      second(workload, session.queue, {fences[1]}, {fences[2]});
   for (uint32_t round = 0; round < context.repeats(500, 100); ++round) {
     const uint64_t serial = session.next_serial();
     first.start(Workload::kTokens, serial);
@@ -324,14 +336,10 @@ void two_programs(const Context& context) {
 
 std::vector<Case> async_cases() {
   return {
-      {"async", "random_order", random_order},
-      {"async", "poisoned_wait", poisoned_wait},
-      {"async", "abort_waiting", abort_waiting},
-      {"async", "abort_idle", abort_idle},
-      {"async", "wait_times_out", wait_times_out},
-      {"async", "replays", replays},
-      {"async", "free_after_signal", free_after_signal},
-      {"async", "two_programs", two_programs},
+      {"async", "random_order", random_order},           {"async", "poisoned_wait", poisoned_wait},
+      {"async", "abort_waiting", abort_waiting},         {"async", "abort_idle", abort_idle},
+      {"async", "wait_times_out", wait_times_out},       {"async", "replays", replays},
+      {"async", "free_after_signal", free_after_signal}, {"async", "two_programs", two_programs},
   };
 }
 

@@ -42,13 +42,18 @@ void submit(const Context& context) {
     check(session.api.queue->wait(session.queue, UINT64_C(30000000000), &error), error, "queue.wait");
   }
   const int64_t grown = heap_bytes() - heap;
-  require(allocations == 0, "submit allocates: ", allocations, " heap allocations in ", kWarmUp + steps, " calls; the hot path allocates nothing");
-  require(session.host.allocations() == host_allocations, "running steps takes memory from the host: ",
-          session.host.allocations() - host_allocations, " calls of memory_alloc in ", steps, " steps");
+  require(allocations == 0, "submit allocates: ", allocations, " heap allocations in ", kWarmUp + steps,
+          " calls; the hot path allocates nothing");
+  require(session.host.allocations() == host_allocations,
+          "running steps takes memory from the host: ", session.host.allocations() - host_allocations,
+          " calls of memory_alloc in ", steps, " steps");
   require(grown < 4096, "the heap grew by ", grown, " bytes in ", steps, " steps");
   std::sort(times.begin(), times.end());
-  const auto at = [&](double share) { return static_cast<double>(times[static_cast<size_t>(share * static_cast<double>(times.size() - 1))]) / 1000; };
-  note("submit takes ", at(0.5), " us, p99 ", at(0.99), " us", at(0.99) > 5 ? ": WARNING, above 5 us (or the machine is shared)" : "");
+  const auto at = [&](double share) {
+    return static_cast<double>(times[static_cast<size_t>(share * static_cast<double>(times.size() - 1))]) / 1000;
+  };
+  note("submit takes ", at(0.5), " us, p99 ", at(0.99), " us",
+       at(0.99) > 5 ? ": WARNING, above 5 us (or the machine is shared)" : "");
   workload.end();
 }
 

@@ -4,8 +4,8 @@
 #include <fstream>
 #include <thread>
 
-#include "process.h"
 #include "case.h"
+#include "process.h"
 #include "workload.h"
 
 namespace conform {
@@ -75,7 +75,8 @@ void shutdown_joins(const Context& context) {
   workload.check_output(workload.op_job().get(workload.step(4), 0), 4, "a life");
   workload.end();
   const Holdings after;
-  require(after.threads <= before.threads, "shutdown leaves ", after.threads - before.threads, " threads: it must join them");
+  require(after.threads <= before.threads, "shutdown leaves ", after.threads - before.threads,
+          " threads: it must join them");
 }
 
 void parks_when_idle(const Context& context) {

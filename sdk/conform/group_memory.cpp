@@ -16,13 +16,15 @@ constexpr int64_t kBookkeepingBytes = 64 << 10;
 struct Account {
   uint64_t used, host;
   int64_t heap;
-  explicit Account(const Session& session) : used(session.used_bytes()), host(session.host.bytes()), heap(heap_bytes()) {}
+  explicit Account(const Session& session)
+      : used(session.used_bytes()), host(session.host.bytes()), heap(heap_bytes()) {}
 };
 
 // Since `before`, exactly `promised` bytes more were allocated.
 void check_growth(const Session& session, const Account& before, uint64_t promised, const std::string& what) {
   const Account now(session);
-  require(now.used - before.used == promised, what, ": promised ", promised, " bytes, device.memory shows ", now.used - before.used);
+  require(now.used - before.used == promised, what, ": promised ", promised, " bytes, device.memory shows ",
+          now.used - before.used);
   if (!(session.info.features & MH_DEVICE_HOST_MEMORY)) return;
   require(now.host - before.host == promised, what, ": promised ", promised, " bytes, took ", now.host - before.host,
           " from memory_alloc");
@@ -34,7 +36,8 @@ void check_growth(const Session& session, const Account& before, uint64_t promis
 void check_returned(const Session& session, const Account& before, const std::string& what) {
   const Account now(session);
   require(now.used == before.used, what, ": ", now.used - before.used, " bytes in use after the free");
-  require(now.host == before.host, what, ": leaked host memory, ", now.host - before.host, " bytes of memory_alloc after the free");
+  require(now.host == before.host, what, ": leaked host memory, ", now.host - before.host,
+          " bytes of memory_alloc after the free");
 }
 
 // The ops of the catalogue that the device takes.
@@ -65,8 +68,8 @@ void ops(const Context& context) {
     check_growth(session, before, promised, "op.load of " + op->name);
     const uint64_t peak = session.host.peak_bytes() - before.host;
     if (session.info.features & MH_DEVICE_HOST_MEMORY)
-      require(peak <= promised + loaded.cost().peak_bytes, "op.load of ", op->name, ": took ", peak, " bytes while loading, ",
-              promised, " resident and ", loaded.cost().peak_bytes, " more were promised");
+      require(peak <= promised + loaded.cost().peak_bytes, "op.load of ", op->name, ": took ", peak,
+              " bytes while loading, ", promised, " resident and ", loaded.cost().peak_bytes, " more were promised");
     loaded.free();
     check_returned(session, before, "op.free of " + op->name);
     if (kv) session.api.kv->free(kv);
@@ -116,7 +119,8 @@ void programs(const Context& context) {
     largest_host = std::max(largest_host, jobs.back()->job().promised().host_bytes);
     check_growth(session, before, largest, cat("program_create for ", tokens, " tokens"));
     const uint64_t host = session.memory().host_bytes - host_before;
-    require(host == largest_host, "program_create: promised ", largest_host, " bytes of pinned memory, device.memory shows ", host);
+    require(host == largest_host, "program_create: promised ", largest_host,
+            " bytes of pinned memory, device.memory shows ", host);
   }
   for (auto& job : jobs) job->job().free();
   check_growth(session, before, largest, "the queue's workspace after program_free");
@@ -164,11 +168,13 @@ void out_of_memory(const Context& context) {
   for (const auto& op : supported_ops(session, random)) {
     mh_kv* kv = nullptr;
     if (op->kv_desc())
-      exhaustion.run("kv.create for " + op->name, [&](Error& error) { return api.kv->create(session.device, op->kv_desc(), &kv, &error); });
+      exhaustion.run("kv.create for " + op->name,
+                     [&](Error& error) { return api.kv->create(session.device, op->kv_desc(), &kv, &error); });
     op->set_kv(kv);
     const mh_op_desc desc = op->describe(true, kLimits);
     mh_op* raw = nullptr;
-    exhaustion.run("op.load of " + op->name, [&](Error& error) { return api.op->load(session.device, &desc, &raw, &error); });
+    exhaustion.run("op.load of " + op->name,
+                   [&](Error& error) { return api.op->load(session.device, &desc, &raw, &error); });
     api.op->free(raw);
     if (kv) api.kv->free(kv);
   }
@@ -188,7 +194,8 @@ void out_of_memory(const Context& context) {
     mh_queue* fresh = session.new_queue();
     mh_program* program = nullptr;
     const Account before(session);
-    exhaustion.run("queue.program_create", [&](Error& error) { return api.queue->program_create(fresh, &desc, &program, &error); });
+    exhaustion.run("queue.program_create",
+                   [&](Error& error) { return api.queue->program_create(fresh, &desc, &program, &error); });
     api.queue->program_free(program);
     api.queue->free(fresh);
     check_returned(session, before, "queue.free");
@@ -247,7 +254,8 @@ void repeated_loads(const Context& context) {
   for (uint32_t i = 0; i < rounds; ++i) round();
   check_returned(session, before, "loads and frees");
   const int64_t grown = heap_bytes() - before.heap;
-  require(grown < kBookkeepingBytes, "leaks: the heap grew by ", grown, " bytes in ", rounds, " rounds of loads and frees");
+  require(grown < kBookkeepingBytes, "leaks: the heap grew by ", grown, " bytes in ", rounds,
+          " rounds of loads and frees");
   session.end();
 }
 

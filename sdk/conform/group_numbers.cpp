@@ -76,12 +76,14 @@ Step select(const Step& step, const std::vector<uint32_t>& rows) {
   }
   return out;
 }
-std::vector<Matrix> select(const std::vector<Matrix>& in, const std::vector<Shape>& shapes, const std::vector<uint32_t>& rows) {
+std::vector<Matrix> select(const std::vector<Matrix>& in, const std::vector<Shape>& shapes,
+                           const std::vector<uint32_t>& rows) {
   std::vector<Matrix> out(in.size());
   for (size_t k = 0; k < in.size(); ++k)
     for (const uint32_t r : rows) {
       const size_t from = size_t{r} * shapes[k].width(), to = from + shapes[k].width();
-      if (!in[k].reals.empty()) out[k].reals.insert(out[k].reals.end(), in[k].reals.begin() + from, in[k].reals.begin() + to);
+      if (!in[k].reals.empty())
+        out[k].reals.insert(out[k].reals.end(), in[k].reals.begin() + from, in[k].reals.begin() + to);
       if (!in[k].ids.empty()) out[k].ids.insert(out[k].ids.end(), in[k].ids.begin() + from, in[k].ids.begin() + to);
     }
   return out;
@@ -170,7 +172,8 @@ void run_chain(const Context& context) {
   for (const OpVariant& variant : all_ops()) {
     auto op = variant.make(random, false);
     const bool fits = op->repeatable() && !op->inputs.empty() && op->inputs[0].width() == model_dim &&
-                      op->outputs[0].width() == model_dim && op->outputs[0].rows == MH_ROWS_TOKENS && op->kind != MH_OP_ADD;
+                      op->outputs[0].width() == model_dim && op->outputs[0].rows == MH_ROWS_TOKENS &&
+                      op->kind != MH_OP_ADD;
     if (fits && supports(session, *op, limits)) ops.push_back(std::move(op));
   }
   if (ops.empty()) skip("no op with f32 weights from [T, ", model_dim, "] to [T, ", model_dim, "]");
@@ -198,7 +201,8 @@ void run_chain(const Context& context) {
     }
     in[0].reals = carried;
     const auto right = ops[i]->expect(step, in);
-    std::transform(right[0].reals.begin(), right[0].reals.end(), carried.begin(), [](const Number& n) { return static_cast<float>(n.value); });
+    std::transform(right[0].reals.begin(), right[0].reals.end(), carried.begin(),
+                   [](const Number& n) { return static_cast<float>(n.value); });
     x = i + 1 == ops.size() ? job.boundary(shape, y_region, false) : job.value(shape);
     job.op(loaded.back(), inputs, {x});
   }
@@ -212,8 +216,8 @@ void run_chain(const Context& context) {
   for (const float v : carried) largest = std::max(largest, std::fabs(double{v}));
   for (size_t i = 0; i < carried.size(); ++i) {
     const float got = session.arena.at<float>(y_region.offset)[i];
-    require(std::fabs(got - carried[i]) <= 0x1p-14 * largest, ops.size(), " ops in a row: row ", i / model_dim, ", column ",
-            i % model_dim, " is ", got, ", right is ", carried[i]);
+    require(std::fabs(got - carried[i]) <= 0x1p-14 * largest, ops.size(), " ops in a row: row ", i / model_dim,
+            ", column ", i % model_dim, " is ", got, ", right is ", carried[i]);
   }
   note(ops.size(), " ops in one program");
 }
@@ -233,8 +237,10 @@ std::vector<Case> numbers_cases() {
                        [variant, layout](const Context& context) { run_variant(context, variant, layout); }});
     }
   for (const OpVariant& variant : all_ops())
-    if (variant.name.rfind("attention", 0) != 0 && variant.name != "take_rows" && variant.name.find("output_rows") == std::string::npos)
-      cases.push_back({"numbers", variant.name + "/strict", [variant](const Context& context) { run_strict(context, variant); }});
+    if (variant.name.rfind("attention", 0) != 0 && variant.name != "take_rows" &&
+        variant.name.find("output_rows") == std::string::npos)
+      cases.push_back(
+          {"numbers", variant.name + "/strict", [variant](const Context& context) { run_strict(context, variant); }});
   cases.push_back({"numbers", "attention/strict_chunks", run_strict_chunks});
   cases.push_back({"numbers", "chain", run_chain});
   return cases;

@@ -48,8 +48,9 @@ Host::Host(bool verbose) : verbose_(verbose) {
 int32_t Host::allocate(uint64_t bytes, uint32_t flags, void** out, mh_error* error) {
   const uint64_t call = ++allocations_;
   if (call == fail_at_) {
-    if (error) std::snprintf(error->text, sizeof error->text, "host memory: %llu bytes asked, none free (injected)",
-                             static_cast<unsigned long long>(bytes));
+    if (error)
+      std::snprintf(error->text, sizeof error->text, "host memory: %llu bytes asked, none free (injected)",
+                    static_cast<unsigned long long>(bytes));
     return MH_NO_MEMORY;
   }
   const uint64_t mapped = page_end(bytes ? bytes : 1);

@@ -65,7 +65,8 @@ mh_program_desc Job::describe_items(uint32_t first, uint32_t count, bool with_ob
   desc.max_tokens = limits_.tokens, desc.max_outputs = limits_.outputs, desc.max_sequences = limits_.sequences;
   desc.value_count = static_cast<uint32_t>(values_.size()), desc.values = values_.data();
   desc.item_count = count, desc.items = (with_objects ? items_ : bare_items_).data() + first;
-  desc.fence_count = static_cast<uint32_t>(fences_.size()), desc.fences = (with_objects ? fences_ : bare_fences_).data();
+  desc.fence_count = static_cast<uint32_t>(fences_.size()),
+  desc.fences = (with_objects ? fences_ : bare_fences_).data();
   desc.binding_count = static_cast<uint32_t>(bindings_.size());
   desc.bindings = (with_objects ? bindings_ : bare_bindings_).data();
   desc.step_buffer = with_objects ? session_.buffer : nullptr;
@@ -154,8 +155,8 @@ void Job::run(uint64_t serial, const Fence& last) {
   require(code != MH_TIMEOUT, "the step did not end in ", kAnswerNs / 1000000000, " s: its last signal never came");
   Error error;
   const int32_t answer = session_.api.queue->wait(queue_, kAnswerNs, &error);
-  fail("the step failed: its last fence carries ", code_name(code), ", queue.wait answers ", code_name(answer), ", item ",
-       error.item, ": ", error.text);
+  fail("the step failed: its last fence carries ", code_name(code), ", queue.wait answers ", code_name(answer),
+       ", item ", error.item, ": ", error.text);
 }
 
 OpJob::OpJob(Session& session, const LoadedOp& op, const Limits& limits, uint32_t slots, uint64_t padding_bytes)
@@ -205,11 +206,13 @@ void OpJob::put(const Step& step, uint32_t instance, const std::vector<Matrix>& 
   for (size_t k = 0; k < inputs.size(); ++k) {
     const Shape& shape = op_.inputs[k];
     const Place at = place(input_regions_[k], shape, instance);
-    const void* source = shape.format == MH_FORMAT_I32 ? static_cast<const void*>(inputs[k].ids.data()) : inputs[k].reals.data();
+    const void* source =
+        shape.format == MH_FORMAT_I32 ? static_cast<const void*>(inputs[k].ids.data()) : inputs[k].reals.data();
     for (uint64_t r = 0; r < step.rows(shape.rows); ++r)
       for (uint64_t g = 0; g < shape.groups; ++g)
         std::memcpy(session_.arena.base() + at.offset + r * at.row_stride_bytes + g * at.group_stride * 4,
-                    static_cast<const char*>(source) + (r * shape.groups + g) * shape.cols * 4, uint64_t{4} * shape.cols);
+                    static_cast<const char*>(source) + (r * shape.groups + g) * shape.cols * 4,
+                    uint64_t{4} * shape.cols);
   }
 }
 

@@ -86,21 +86,36 @@ Arguments parse(int argc, char** argv) {
       if (++i == argc) usage(word + " needs a value");
       return argv[i];
     };
-    if (word == "--help") std::fputs(kHelp, stdout), std::exit(0);
-    else if (word == "--group") args.groups.push_back(value());
-    else if (word == "--case") args.only_case = value();
-    else if (word == "--device") args.context.device_index = number_from<uint32_t>(0, word, value());
-    else if (word == "--option") args.context.device_options.push_back(key_and_value(value()));
-    else if (word == "--seed") args.context.seed = number_from<uint64_t>(0, word, value());
-    else if (word == "--json") args.json_path = value();
-    else if (word == "--jobs") args.run.jobs = number_from<uint32_t>(1, word, value());
-    else if (word == "--timeout") args.run.timeout_s = number_from<double>(1, word, value());
-    else if (word == "--quick") args.context.quick = true;
-    else if (word == "--verbose") args.context.verbose = true;
-    else if (word == "--list") args.list = true;
-    else if (word.rfind("--", 0) == 0) usage("unknown option " + word);
-    else if (args.context.plugin_path.empty()) args.context.plugin_path = word;
-    else usage("more than one plugin: " + word);
+    if (word == "--help")
+      std::fputs(kHelp, stdout), std::exit(0);
+    else if (word == "--group")
+      args.groups.push_back(value());
+    else if (word == "--case")
+      args.only_case = value();
+    else if (word == "--device")
+      args.context.device_index = number_from<uint32_t>(0, word, value());
+    else if (word == "--option")
+      args.context.device_options.push_back(key_and_value(value()));
+    else if (word == "--seed")
+      args.context.seed = number_from<uint64_t>(0, word, value());
+    else if (word == "--json")
+      args.json_path = value();
+    else if (word == "--jobs")
+      args.run.jobs = number_from<uint32_t>(1, word, value());
+    else if (word == "--timeout")
+      args.run.timeout_s = number_from<double>(1, word, value());
+    else if (word == "--quick")
+      args.context.quick = true;
+    else if (word == "--verbose")
+      args.context.verbose = true;
+    else if (word == "--list")
+      args.list = true;
+    else if (word.rfind("--", 0) == 0)
+      usage("unknown option " + word);
+    else if (args.context.plugin_path.empty())
+      args.context.plugin_path = word;
+    else
+      usage("more than one plugin: " + word);
   }
   if (args.list) return args;
   if (args.context.plugin_path.empty()) usage("no plugin given");
@@ -113,7 +128,8 @@ std::vector<Case> chosen_cases(const Arguments& args) {
   for (auto part : {abi_cases(), numbers_cases(), memory_cases(), async_cases(), hot_cases(), life_cases()})
     all.insert(all.end(), part.begin(), part.end());
   for (const std::string& group : args.groups)
-    if (std::none_of(all.begin(), all.end(), [&](const Case& c) { return c.group == group; })) usage("unknown group " + group);
+    if (std::none_of(all.begin(), all.end(), [&](const Case& c) { return c.group == group; }))
+      usage("unknown group " + group);
   std::erase_if(all, [&](const Case& c) {
     if (!args.only_case.empty()) return c.group + "/" + c.name != args.only_case;
     return !args.groups.empty() && std::find(args.groups.begin(), args.groups.end(), c.group) == args.groups.end();
@@ -147,7 +163,8 @@ int main_of(int argc, char** argv) {
     std::string missing;
     for (const auto& feature : missing_cpu_features(manifest->cpu_features)) missing += " " + feature;
     if (!missing.empty()) {
-      std::printf("cannot run here: %s needs what this processor lacks:%s\n", args.context.plugin_path.c_str(), missing.c_str());
+      std::printf("cannot run here: %s needs what this processor lacks:%s\n", args.context.plugin_path.c_str(),
+                  missing.c_str());
       return kExitCannotRun;
     }
   }

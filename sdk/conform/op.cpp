@@ -82,7 +82,8 @@ Number activate(const mh_activation& activation, const Number& a, const Number* 
   double factor = b->value;
   if (activation.kind == MH_ACT_CLAMPED_SWIGLU)
     factor = std::clamp(factor, -double{activation.limit}, double{activation.limit}) + 1;
-  return {y.value * factor, std::fabs(factor) * y.bound + std::fabs(y.value) * (b->bound + 4 * kUlp * std::fabs(factor)),
+  return {y.value * factor,
+          std::fabs(factor) * y.bound + std::fabs(y.value) * (b->bound + 4 * kUlp * std::fabs(factor)),
           std::hypot(factor * y.noise, y.value * b->noise)};
 }
 

@@ -27,7 +27,8 @@ float through(uint32_t format, float value) {
 
 class Attention final : public Op {
  public:
-  Attention(Random& random, const Style& style) : Op(MH_OP_ATTENTION), style_(style), table_stride_(Limits().table_stride) {
+  Attention(Random& random, const Style& style)
+      : Op(MH_OP_ATTENTION), style_(style), table_stride_(Limits().table_stride) {
     if (style.sinks) sinks_ = add_weight(std::make_unique<Weight>(random.normals(style.heads, 1), 1, style.heads, 1));
     kv_.size = sizeof kv_, kv_.kind = MH_KV_PAGED, kv_.group = kGroup, kv_.layers = 2, kv_.kv_heads = style.kv_heads;
     kv_.k_cols = style.k_cols, kv_.v_cols = style.v_cols, kv_.v_is_prefix_of_k = style.v_is_prefix;
@@ -38,7 +39,8 @@ class Attention final : public Op {
     for (const bool with_data : {false, true}) {
       params_[with_data].size = sizeof(mh_attention_params), params_[with_data].layer = 1;
       params_[with_data].kv_desc = &kv_, params_[with_data].window = style.window;
-      params_[with_data].scale = 1 / std::sqrt(static_cast<float>(style.k_cols)), params_[with_data].softcap = style.softcap;
+      params_[with_data].scale = 1 / std::sqrt(static_cast<float>(style.k_cols)),
+      params_[with_data].softcap = style.softcap;
     }
     free_blocks_.resize(kv_.block_count);
     std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
@@ -67,8 +69,10 @@ class Attention final : public Op {
     if (running.size() > rows) running.resize(rows);
     rows -= static_cast<uint32_t>(running.size());
     if (rows > 0) {
-      if (rows == 1) running.push_back(sequences_.size());
-      else prefills.emplace_back(sequences_.size(), rows);
+      if (rows == 1)
+        running.push_back(sequences_.size());
+      else
+        prefills.emplace_back(sequences_.size(), rows);
       sequences_.emplace_back();
     }
     Step step;
@@ -85,11 +89,13 @@ class Attention final : public Op {
     Answer y;
     for (size_t s = 0; s < order_.size(); ++s) {
       Sequence& sequence = sequences_[order_[s]];
-      for (auto r = static_cast<size_t>(step.sequence_rows[s]); r < static_cast<size_t>(step.sequence_rows[s + 1]); ++r) {
+      for (auto r = static_cast<size_t>(step.sequence_rows[s]); r < static_cast<size_t>(step.sequence_rows[s + 1]);
+           ++r) {
         remember(sequence.k, in[1], r, style_.k_cols);
         if (!style_.v_is_prefix) remember(sequence.v, in[2], r, style_.v_cols);
         for (uint32_t h = 0; h < style_.heads; ++h)
-          attend(sequence, &in[0].reals[(r * style_.heads + h) * style_.k_cols], h, static_cast<uint32_t>(step.positions[r]), y);
+          attend(sequence, &in[0].reals[(r * style_.heads + h) * style_.k_cols], h,
+                 static_cast<uint32_t>(step.positions[r]), y);
       }
     }
     return {y};
@@ -198,7 +204,8 @@ std::vector<OpVariant> attention_ops() {
                      return op;
                    }});
   };
-  for (const auto& [suffix, format] : {std::pair("f32", MH_FORMAT_F32), std::pair("f16", MH_FORMAT_F16), std::pair("bf16", MH_FORMAT_BF16)}) {
+  for (const auto& [suffix, format] :
+       {std::pair("f32", MH_FORMAT_F32), std::pair("f16", MH_FORMAT_F16), std::pair("bf16", MH_FORMAT_BF16)}) {
     const auto number = static_cast<uint32_t>(format);
     add(cat("attention/", suffix), {number});
     add(cat("attention/window_", suffix), {number, 4, 2, 40, 24, 24});

@@ -22,7 +22,8 @@ class Linear final : public Op {
  public:
   Linear(Random& random, uint32_t format, bool sliced, bool bias, uint32_t rows_symbol) : Op(MH_OP_LINEAR) {
     const uint32_t in = awkward_width(*mh::find_format(format)), out = sliced ? 128 : 72;
-    matrix_ = add_weight(std::make_unique<Weight>(random, format, out, in, 1, sliced ? Margin{kRowMargin, kColMargin} : Margin{}));
+    matrix_ = add_weight(
+        std::make_unique<Weight>(random, format, out, in, 1, sliced ? Margin{kRowMargin, kColMargin} : Margin{}));
     if (bias) bias_ = add_weight(std::make_unique<Weight>(random.normals(out, 1), 1, out, 1));
     inputs = {{rows_symbol, 1, in}}, outputs = {{rows_symbol, 1, out}};
   }
@@ -50,7 +51,8 @@ class HeadLinear final : public Op {
  public:
   HeadLinear(Random& random, uint32_t format, bool sliced) : Op(MH_OP_HEAD_LINEAR) {
     const uint32_t heads = 3, in = awkward_width(*mh::find_format(format)), out = 40;
-    matrices_ = add_weight(std::make_unique<Weight>(random, format, out, in, heads, sliced ? Margin{kRowMargin, kColMargin} : Margin{}));
+    matrices_ = add_weight(
+        std::make_unique<Weight>(random, format, out, in, heads, sliced ? Margin{kRowMargin, kColMargin} : Margin{}));
     inputs = {{MH_ROWS_TOKENS, heads, in}}, outputs = {{MH_ROWS_TOKENS, heads, out}};
   }
   std::vector<Answer> expect(const Step& step, const std::vector<Matrix>& in) override {
@@ -106,8 +108,9 @@ class Ffn final : public Op {
       inputs.push_back({MH_ROWS_TOKENS, 1, kExpertsPerToken, MH_FORMAT_I32});
       inputs.push_back({MH_ROWS_TOKENS, 1, kExpertsPerToken});
     }
-    params_ = {sizeof params_, experts ? kExpertCount : 1U, slabs, style.weigh_input, experts ? owned_.data() : nullptr,
-               {sizeof(mh_activation), style.activation, 1.5F, 1.702F}};
+    params_ = {
+        sizeof params_,    experts ? kExpertCount : 1U,       slabs,
+        style.weigh_input, experts ? owned_.data() : nullptr, {sizeof(mh_activation), style.activation, 1.5F, 1.702F}};
   }
 
   std::vector<Matrix> fill(Random& random, const Step& step) override {
@@ -194,7 +197,9 @@ OpVariant variant(const std::string& name, Make make) {
 std::vector<OpVariant> matrix_ops() {
   std::vector<OpVariant> ops;
   const auto add_linear = [&ops](const std::string& name, uint32_t format, bool bias, uint32_t rows) {
-    ops.push_back(variant(name, [=](Random& random, bool sliced) { return std::make_unique<Linear>(random, format, sliced, bias, rows); }));
+    ops.push_back(variant(name, [=](Random& random, bool sliced) {
+      return std::make_unique<Linear>(random, format, sliced, bias, rows);
+    }));
   };
   for (const mh::FormatInfo& f : weight_formats()) add_linear(cat("linear/", f.name), f.number, false, MH_ROWS_TOKENS);
   add_linear("linear/F32_bias", MH_FORMAT_F32, true, MH_ROWS_TOKENS);
@@ -211,7 +216,9 @@ std::vector<OpVariant> matrix_ops() {
 std::vector<OpVariant> expert_ops() {
   std::vector<OpVariant> ops;
   const auto add = [&ops](const std::string& name, uint32_t format, const FfnStyle& style, bool experts) {
-    ops.push_back(variant(name, [=](Random& random, bool sliced) { return std::make_unique<Ffn>(random, format, sliced, style, experts); }));
+    ops.push_back(variant(name, [=](Random& random, bool sliced) {
+      return std::make_unique<Ffn>(random, format, sliced, style, experts);
+    }));
   };
   for (const bool experts : {true, false}) {
     const std::string kind = experts ? "experts/" : "ffn/";

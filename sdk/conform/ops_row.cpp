@@ -179,7 +179,8 @@ class Scale final : public Op {
   Scale() : Op(MH_OP_SCALE) { inputs = outputs = {{MH_ROWS_TOKENS, 2, 48}}; }
   std::vector<Answer> expect(const Step&, const std::vector<Matrix>& in) override {
     Answer y;
-    for (const float x : in[0].reals) y.reals.push_back({double{x} * params_.factor, kUlp * std::fabs(x * params_.factor), 0});
+    for (const float x : in[0].reals)
+      y.reals.push_back({double{x} * params_.factor, kUlp * std::fabs(x * params_.factor), 0});
     return {y};
   }
 
@@ -363,19 +364,26 @@ std::vector<OpVariant> row_ops() {
   static const char* const kActivations[] = {"silu", "gelu_tanh", "clamped_swiglu", "relu_squared"};
   for (uint32_t a = 0; a < std::size(kActivations); ++a) {
     ops.push_back(variant<Activate>(cat("activate/", kActivations[a]), a, 2U));
-    if (a != MH_ACT_CLAMPED_SWIGLU) ops.push_back(variant<Activate>(cat("activate/", kActivations[a], "_alone"), a, 1U));
+    if (a != MH_ACT_CLAMPED_SWIGLU)
+      ops.push_back(variant<Activate>(cat("activate/", kActivations[a], "_alone"), a, 1U));
   }
   ops.push_back(variant<Gate>("gate/column", 1U));
   ops.push_back(variant<Gate>("gate/full", 96U));
   for (const uint32_t terms : {2U, 3U, 7U}) ops.push_back(variant<Add>(cat("add/", terms), terms));
   ops.push_back(variant<Scale>("scale"));
   ops.push_back(variant<TakeRows>("take_rows"));
-  ops.push_back(random_variant<Route>("route/softmax", route_params(MH_SCORE_SOFTMAX, 4, 1, 1, 0, true, false, 1), false));
-  ops.push_back(random_variant<Route>("route/softmax_raw", route_params(MH_SCORE_SOFTMAX, 6, 1, 1, 0, false, false, 16), false));
-  ops.push_back(random_variant<Route>("route/sigmoid_groups", route_params(MH_SCORE_SIGMOID, 4, 6, 3, 2, true, false, 2.5F), true));
-  ops.push_back(random_variant<Route>("route/softmax_group_max", route_params(MH_SCORE_SOFTMAX, 3, 4, 2, 1, false, false, 1), false));
-  ops.push_back(random_variant<Route>("route/sqrt_softplus", route_params(MH_SCORE_SQRT_SOFTPLUS, 4, 1, 1, 0, true, false, 1.5F), true));
-  ops.push_back(random_variant<Route>("route/chosen_softmax", route_params(MH_SCORE_IDENTITY, 4, 1, 1, 0, false, true, 1), false));
+  ops.push_back(
+      random_variant<Route>("route/softmax", route_params(MH_SCORE_SOFTMAX, 4, 1, 1, 0, true, false, 1), false));
+  ops.push_back(
+      random_variant<Route>("route/softmax_raw", route_params(MH_SCORE_SOFTMAX, 6, 1, 1, 0, false, false, 16), false));
+  ops.push_back(random_variant<Route>("route/sigmoid_groups",
+                                      route_params(MH_SCORE_SIGMOID, 4, 6, 3, 2, true, false, 2.5F), true));
+  ops.push_back(random_variant<Route>("route/softmax_group_max",
+                                      route_params(MH_SCORE_SOFTMAX, 3, 4, 2, 1, false, false, 1), false));
+  ops.push_back(random_variant<Route>("route/sqrt_softplus",
+                                      route_params(MH_SCORE_SQRT_SOFTPLUS, 4, 1, 1, 0, true, false, 1.5F), true));
+  ops.push_back(random_variant<Route>("route/chosen_softmax",
+                                      route_params(MH_SCORE_IDENTITY, 4, 1, 1, 0, false, true, 1), false));
   ops.push_back(random_variant<Route>("route/one", route_params(MH_SCORE_SIGMOID, 1, 1, 1, 0, false, false, 1), false));
   return ops;
 }

@@ -21,7 +21,8 @@ std::optional<Manifest> read_manifest(const std::string& plugin_path, std::strin
 // Those of the features that this machine's processor lacks.
 std::vector<std::string> missing_cpu_features(const std::vector<std::string>& features);
 
-// Names of all symbols that the shared object defines for others, read from its .dynsym; fails the case if it is no ELF.
+// Names of all symbols that the shared object defines for others, read from its .dynsym; fails the case if it is no
+// ELF.
 std::vector<std::string> exported_symbols(const std::string& plugin_path);
 
 // dlopens the file and returns its entry; fails the case if there is none.

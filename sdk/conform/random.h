@@ -24,7 +24,8 @@ class Random {
   float normal() {
     const uint64_t b = bits();
     const auto sum = static_cast<int32_t>((b & 0xffff) + ((b >> 16) & 0xffff) + ((b >> 32) & 0xffff) + (b >> 48));
-    return static_cast<float>(sum - 2 * 0xffff) * 2.6428e-5F;  // sqrt(3) / 65535: the deviation of the sum is 65535 / sqrt(3)
+    return static_cast<float>(sum - 2 * 0xffff) *
+           2.6428e-5F;  // sqrt(3) / 65535: the deviation of the sum is 65535 / sqrt(3)
   }
   std::vector<float> normals(size_t count, double scale) {
     std::vector<float> out(count);

@@ -102,9 +102,12 @@ CaseResult finish(Running& running, const Case& one, bool late, double timeout_s
   read_records(running.received, result, done);
   if (!done) {
     result.verdict = Verdict::kFailed;
-    if (late) result.text = cat("hang: no answer in ", timeout_s, " s");
-    else if (WIFSIGNALED(status)) result.text = cat("crash: signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
-    else result.text = cat("the process ended with status ", WEXITSTATUS(status), " in the middle of the case");
+    if (late)
+      result.text = cat("hang: no answer in ", timeout_s, " s");
+    else if (WIFSIGNALED(status))
+      result.text = cat("crash: signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+    else
+      result.text = cat("the process ended with status ", WEXITSTATUS(status), " in the middle of the case");
   }
   if (result.verdict == Verdict::kFailed) result.output = end_of(running.stderr_fd);
   close(running.verdict_fd), close(running.stderr_fd);
@@ -165,9 +168,9 @@ std::string table(const std::vector<CaseResult>& results, const Context& context
       ++counts[static_cast<size_t>(r.verdict)];
       seconds += r.seconds;
     }
-    out << std::left << std::setw(10) << group << std::right << std::setw(7) << counts[0] + counts[1] + counts[2] << std::setw(8)
-        << counts[0] << std::setw(9) << counts[1] << std::setw(8) << counts[2] << std::setw(10) << std::fixed
-        << std::setprecision(1) << seconds << '\n';
+    out << std::left << std::setw(10) << group << std::right << std::setw(7) << counts[0] + counts[1] + counts[2]
+        << std::setw(8) << counts[0] << std::setw(9) << counts[1] << std::setw(8) << counts[2] << std::setw(10)
+        << std::fixed << std::setprecision(1) << seconds << '\n';
   }
   for (const CaseResult& r : results)
     if (r.group == "hot" || context.verbose)
@@ -176,8 +179,8 @@ std::string table(const std::vector<CaseResult>& results, const Context& context
     if (r.verdict == Verdict::kSkipped && context.verbose) out << "skipped " << r.name << ": " << r.text << '\n';
   for (const CaseResult& r : results) {
     if (r.verdict != Verdict::kFailed) continue;
-    out << "FAILED  " << r.name << ": " << r.text << "\n        replay: " << program << ' ' << context.plugin_path << " --case "
-        << r.name << " --seed " << context.seed;
+    out << "FAILED  " << r.name << ": " << r.text << "\n        replay: " << program << ' ' << context.plugin_path
+        << " --case " << r.name << " --seed " << context.seed;
     if (context.device_index) out << " --device " << context.device_index;
     for (const auto& [key, value] : context.device_options) out << " --option " << key << '=' << value;
     out << (context.quick ? " --quick" : "") << '\n';
@@ -196,8 +199,11 @@ std::string json(const std::vector<CaseResult>& results, const Context& context)
                      {"notes", r.notes},
                      {"output", r.output},
                      {"seconds", r.seconds}});
-  const nlohmann::json all = {
-      {"plugin", context.plugin_path}, {"device", context.device_index}, {"seed", context.seed}, {"quick", context.quick}, {"cases", std::move(cases)}};
+  const nlohmann::json all = {{"plugin", context.plugin_path},
+                              {"device", context.device_index},
+                              {"seed", context.seed},
+                              {"quick", context.quick},
+                              {"cases", std::move(cases)}};
   // Texts come from a plugin: what is no UTF-8 is replaced.
   return all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
 }

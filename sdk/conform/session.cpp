@@ -76,7 +76,8 @@ void Session::end() {
   const uint64_t used = used_bytes();
   require(used == 0, "device.memory says ", used, " bytes are in use after every object was freed");
   api.device->close(device);
-  require(host.bytes() == 0, "leaked host memory: ", host.bytes(), " bytes of memory_alloc are left after device.close");
+  require(host.bytes() == 0, "leaked host memory: ", host.bytes(),
+          " bytes of memory_alloc are left after device.close");
   api.shutdown();
 }
 
@@ -151,8 +152,8 @@ bool supports(const Session& session, Op& op, const Limits& limits, std::string*
   const mh_op_desc desc = op.describe(false, limits);
   Error error;
   const int32_t code = session.api.op->cost(session.device, &desc, &cost, &error);
-  require(code == MH_OK || (code == MH_UNSUPPORTED && error.text[0]), "op.cost of ", op.name, ": ", code_name(code), ": \"",
-          error.text, "\"; a device takes an op, or says MH_UNSUPPORTED and why");
+  require(code == MH_OK || (code == MH_UNSUPPORTED && error.text[0]), "op.cost of ", op.name, ": ", code_name(code),
+          ": \"", error.text, "\"; a device takes an op, or says MH_UNSUPPORTED and why");
   if (reason) *reason = error.text;
   return code == MH_OK;
 }

@@ -57,8 +57,8 @@ class Session {
   uint64_t serial_ = 0;
 };
 
-// Opens the device that the case is about, with these options and those of the command line; skips the case when there is
-// no device.
+// Opens the device that the case is about, with these options and those of the command line; skips the case when there
+// is no device.
 mh_device* open_device(const mh_plugin& api, const Context& context, std::vector<mh_option> options);
 
 // An op priced, with its cache, and loaded. Skips the case if the device does not support it.

@@ -18,7 +18,7 @@ struct ScaleFields {
 };
 const std::vector<ScaleFields>& scale_fields() {
   static const std::vector<ScaleFields> kFields = {
-      {MH_FORMAT_Q8_0, {0}, 0.0015F},    {MH_FORMAT_Q4_0, {0}, 0.02F},       {MH_FORMAT_Q4_1, {0, 2}, 0.015F},
+      {MH_FORMAT_Q8_0, {0}, 0.0015F},    {MH_FORMAT_Q4_0, {0}, 0.02F},      {MH_FORMAT_Q4_1, {0, 2}, 0.015F},
       {MH_FORMAT_Q4_K, {0, 2}, 0.0004F}, {MH_FORMAT_Q5_K, {0, 2}, 0.0002F}, {MH_FORMAT_Q6_K, {208}, 0.0001F},
   };
   return kFields;

@@ -11,23 +11,23 @@
 namespace {
 
 enum Fault {
-  kWrongSum = 1,         // the last product of a sum is missing
-  kWritesPastRows,       // one row more than the step has
-  kDependsOnBatch,       // strict, yet rounds otherwise in a large batch
-  kReadsSourceLater,     // keeps the pointer to the weights instead of a copy
-  kCrashes,              // on a step of seven tokens
-  kAllocatesWhileRunning,// memory of the host that no cost has promised
-  kLiesAboutBytes,       // promises half of what it takes
-  kLeaksHostMemory,      // op.free gives nothing back
-  kIgnoresTail,          // takes a longer struct of a later minor as if it asked for nothing new
-  kAcceptsAnyOption,     // device.open
-  kTouchesOutputs,       // op.cost fills its result and then fails
-  kAllocatesInSubmit,    // on the heap, on the hot path
-  kLosesPoison,          // signals success where poison was to be passed on
-  kHangsOnAbort,         // abort does nothing
-  kIgnoresWaits,         // goes on without its fences
-  kLeavesThreads,        // one a device, joined by nobody
-  kExportsTwoSymbols,    // the version script lets a second one out
+  kWrongSum = 1,           // the last product of a sum is missing
+  kWritesPastRows,         // one row more than the step has
+  kDependsOnBatch,         // strict, yet rounds otherwise in a large batch
+  kReadsSourceLater,       // keeps the pointer to the weights instead of a copy
+  kCrashes,                // on a step of seven tokens
+  kAllocatesWhileRunning,  // memory of the host that no cost has promised
+  kLiesAboutBytes,         // promises half of what it takes
+  kLeaksHostMemory,        // op.free gives nothing back
+  kIgnoresTail,            // takes a longer struct of a later minor as if it asked for nothing new
+  kAcceptsAnyOption,       // device.open
+  kTouchesOutputs,         // op.cost fills its result and then fails
+  kAllocatesInSubmit,      // on the heap, on the hot path
+  kLosesPoison,            // signals success where poison was to be passed on
+  kHangsOnAbort,           // abort does nothing
+  kIgnoresWaits,           // goes on without its fences
+  kLeavesThreads,          // one a device, joined by nobody
+  kExportsTwoSymbols,      // the version script lets a second one out
 };
 constexpr int kFault = FAULT;
 
@@ -51,7 +51,8 @@ class Broken : public mh::Backend {
   }
 
   mh_op_cost cost(const mh_op_desc& desc) override {
-    if (desc.kind != MH_OP_LINEAR || desc.weights[0]->format != MH_FORMAT_F32 || (desc.weight_count > 1 && desc.weights[1]))
+    if (desc.kind != MH_OP_LINEAR || desc.weights[0]->format != MH_FORMAT_F32 ||
+        (desc.weight_count > 1 && desc.weights[1]))
       mh::fail(MH_UNSUPPORTED, "op kind ", desc.kind, ": only linear (3) in F32 without a bias");
     mh_op_cost cost{};
     cost.resident_bytes = mh::StoredOp::resident_bytes(desc);
