@@ -19,8 +19,9 @@ struct Holdings {
   Holdings() : threads(settled_threads()), files(open_files()), heap(heap_bytes()), resident_kib(read_resident()) {}
 
  private:
-  // A joined thread's entry may stay for a moment.
+  // A joined thread's entry may stay for a moment; a sanitizer's own thread comes with the first other one.
   static size_t settled_threads() {
+    std::thread([] {}).join();
     size_t count = thread_count();
     for (int i = 0; i < 20; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
