@@ -3,7 +3,7 @@
 
 # Tools and libraries the build needs, Debian's names (Ubuntu's are the same).
 packages=(build-essential cmake ninja-build ccache pkg-config git python3 python3-pip libboost-dev libboost-filesystem-dev
-  libboost-program-options-dev libyaml-cpp-dev libspdlog-dev libgtest-dev libgmock-dev libdnnl-dev libsimde-dev
+  libboost-program-options-dev libyaml-cpp-dev libspdlog-dev libgtest-dev libgmock-dev libdnnl-dev libsimde-dev libhwloc-dev libbenchmark-dev
   libpcre2-dev libutf8proc-dev nlohmann-json3-dev zlib1g-dev binutils curl)
 
 say() { printf '\n== %s\n' "$*"; }
